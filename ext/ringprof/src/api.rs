@@ -1,0 +1,124 @@
+//! The methods of `RingProf` and `RingProf::Native`.
+
+use crate::guard::{entry, protect, Failure};
+use crate::gvl::Gvl;
+use crate::state::{self, with, with_session};
+use crate::values::{boolean, define_method, define_method_any, NIL, TRUE};
+use crate::{allocations, hooks, options, results, stats, threads};
+use rb_sys::VALUE;
+use ringprof_core::config::Mode;
+use ringprof_core::session::VmFacts;
+
+/// Defines them.
+pub fn define(_: Gvl) -> Result<(), Failure> {
+    protect(|| {
+        // SAFETY: at load, under the GVL.
+        unsafe {
+            let module = rb_sys::rb_define_module(c"RingProf".as_ptr());
+            define_method_any(module, c"start", start);
+            define_method(module, c"stop", stop);
+            define_method(module, c"running?", is_running);
+            define_method(module, c"sample", sample);
+            define_method(module, c"use_postponed_job!", use_postponed_job);
+            define_method(module, c"stats", self::stats);
+            let native = rb_sys::rb_define_module_under(module, c"Native".as_ptr());
+            define_method(native, c"take", take);
+            define_method(native, c"ready?", is_ready);
+            define_method(native, c"out", out);
+        }
+        NIL
+    })?;
+    Ok(())
+}
+
+unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
+    entry(|gvl| {
+        // SAFETY: asks about the frame of this very call.
+        let keywords = match (argc, unsafe { rb_sys::rb_keyword_given_p() }) {
+            (0, _) => NIL,
+            // SAFETY: argc says that there is one.
+            (1, given) if given != 0 => unsafe { *argv },
+            _ => return Err(Failure::Arity(argc)),
+        };
+        if with_session(gvl, |session| session.is_running()) {
+            return Ok(boolean(false));
+        }
+        let options = options::read(keywords)?;
+        let starter = threads::current();
+        let others = if options.config.mode == Mode::Cpu {
+            threads::others(starter)?
+        } else {
+            Vec::new()
+        };
+        let unsafe_to_walk = hooks::unsafe_to_walk();
+        allocations::prepare(gvl, options.config.mode)?;
+        with(gvl, |state| {
+            let postponed = state.postponed_because.or(unsafe_to_walk).or_else(|| {
+                state
+                    .layout
+                    .is_none()
+                    .then_some("the layout of this Ruby's stacks is unknown")
+            });
+            let facts = VmFacts {
+                layout: state.layout.filter(|_| postponed.is_none()),
+                pseudo_root: state.pseudo_root,
+            };
+            state
+                .session
+                .start(options.config, facts, starter, &others)?;
+            state.kept.metadata = options.metadata;
+            state.kept.interval = options.interval;
+            state.kept.out = options.out;
+            state.aggregate = options.aggregate;
+            state.allocations = 0;
+            Ok::<_, Failure>(())
+        })?;
+        if options.config.mode.is_timed() {
+            threads::watch();
+        }
+        allocations::watch(gvl, options.config.mode)?;
+        Ok(TRUE)
+    })
+}
+
+unsafe extern "C" fn stop(_: VALUE) -> VALUE {
+    entry(|gvl| {
+        allocations::unwatch(gvl);
+        let stopped = with_session(gvl, |session| session.stop());
+        if stopped {
+            threads::unwatch();
+        }
+        Ok(boolean(stopped))
+    })
+}
+
+unsafe extern "C" fn is_running(_: VALUE) -> VALUE {
+    entry(|gvl| Ok(boolean(with_session(gvl, |session| session.is_running()))))
+}
+
+unsafe extern "C" fn sample(_: VALUE) -> VALUE {
+    entry(|gvl| Ok(boolean(with_session(gvl, |session| session.sample()))))
+}
+
+unsafe extern "C" fn use_postponed_job(_: VALUE) -> VALUE {
+    entry(|gvl| {
+        with(gvl, |state| state.postponed_because = Some("asked for"));
+        Ok(NIL)
+    })
+}
+
+unsafe extern "C" fn stats(_: VALUE) -> VALUE {
+    entry(stats::build)
+}
+
+unsafe extern "C" fn take(_: VALUE) -> VALUE {
+    entry(results::take)
+}
+
+unsafe extern "C" fn is_ready(_: VALUE) -> VALUE {
+    entry(|gvl| Ok(boolean(with_session(gvl, |session| session.has_profile()))))
+}
+
+unsafe extern "C" fn out(_: VALUE) -> VALUE {
+    entry(|gvl| Ok(state::with(gvl, |state| state.kept.out)))
+}

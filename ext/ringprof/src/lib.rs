@@ -1,0 +1,45 @@
+//! The skin between the VM and the core.
+//!
+//! Law of the room: it translates and decides nothing. Every entry point goes guard → options → core
+//! → values; a panic is caught and a Ruby exception is raised only in [`guard`], where nothing is
+//! owned any more (I11). It is the only crate that names `rb-sys`.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | [`api`] | the methods of `RingProf` |
+//! | [`state`] | the session and the VALUEs that go with it, and how GC marks them |
+//! | [`hooks`] | the VM as the core sees it; every fork by Ruby version |
+//! | [`options`] | keywords → configuration |
+//! | [`results`], [`names`] | profile → StackProf's Hash |
+//! | [`allocations`] | object mode's tracepoint |
+//! | [`threads`] | threads born and gone |
+//! | [`shutdown`] | exits |
+//! | [`stats`] | self-report → Hash |
+
+mod allocations;
+mod api;
+mod guard;
+mod gvl;
+mod hooks;
+mod names;
+mod options;
+mod results;
+mod shutdown;
+mod state;
+mod stats;
+#[cfg(feature = "testing")]
+mod testing;
+mod threads;
+mod values;
+
+/// Called by Ruby when the library is loaded.
+#[no_mangle]
+pub extern "C" fn Init_ringprof() {
+    guard::entry(|gvl| {
+        state::create(gvl)?;
+        api::define(gvl)?;
+        #[cfg(feature = "testing")]
+        testing::define(gvl)?;
+        Ok(values::NIL)
+    });
+}

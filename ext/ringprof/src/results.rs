@@ -1,0 +1,194 @@
+//! A finished profile → StackProf's Hash.
+//!
+//! | key | from |
+//! | --- | --- |
+//! | `:version` | 1.2, the format's |
+//! | `:mode`, `:interval`, `:metadata` | the last start |
+//! | `:samples`, `:gc_samples` | sums of weights |
+//! | `:missed_samples` | intervals that were credited to no stack |
+//! | `:frames` | `{id => {name, file, line, total_samples, samples, edges, lines}}`, in order of first sight |
+//! | `:raw`, `:raw_lines`, `:raw_sample_timestamps`, `:raw_timestamp_deltas` | with `raw: true`, when a stack was recorded |
+
+use crate::guard::{protect, Failure};
+use crate::gvl::Gvl;
+use crate::names;
+use crate::state::{self, with, with_session};
+use crate::values::{self, integer, symbol, NIL};
+use rb_sys::VALUE;
+use ringprof_core::drain::{FrameTotals, Profile, Raw};
+use std::ffi::c_long;
+
+/// Integers that are handed to an Array at a time.
+const BATCH: usize = 256;
+
+/// The Hash of the profile that waits to be read, or `nil`. The profile is given up only when the
+/// Hash is whole.
+pub fn take(gvl: Gvl) -> Result<VALUE, Failure> {
+    let Some(profile) = with_session(gvl, |session| session.profile().map(std::ptr::from_ref))
+    else {
+        return Ok(NIL);
+    };
+    // SAFETY: (I2) the session keeps it until `profile_read` below; nothing changes a finished one.
+    let profile: &Profile = unsafe { &*profile };
+    let missed = with_session(gvl, |session| session.missed());
+    let mode = with_session(gvl, |session| session.config().mode);
+    let (kept, aggregate) = with(gvl, |state| (state.kept, state.aggregate));
+    // Owned out here, because a raise would jump over it in there (I11).
+    let mut stack = Vec::new();
+    let hash = protect(|| {
+        let keys = Keys::new();
+        // SAFETY: Ruby objects, all on this stack until they are in `hash`.
+        unsafe {
+            let hash = rb_sys::rb_hash_new();
+            let set = |key: &std::ffi::CStr, value: VALUE| {
+                rb_sys::rb_hash_aset(hash, symbol(key), value);
+            };
+            set(c"version", rb_sys::rb_float_new(1.2));
+            set(
+                c"mode",
+                values::call(values::string(mode.name()), c"to_sym", &[]),
+            );
+            set(c"interval", kept.interval);
+            set(c"samples", integer(profile.samples));
+            set(c"gc_samples", integer(profile.gc_samples));
+            set(c"missed_samples", integer(missed));
+            set(
+                c"metadata",
+                if kept.metadata == NIL {
+                    rb_sys::rb_hash_new()
+                } else {
+                    kept.metadata
+                },
+            );
+            let frames = rb_sys::rb_hash_new();
+            set(c"frames", frames);
+            for totals in &profile.frames {
+                let frame = frame(&keys, profile, totals, aggregate);
+                rb_sys::rb_hash_aset(frames, integer(totals.frame), frame);
+            }
+            if let Some(raw) = &profile.raw {
+                let (stacks, lines) = raw_arrays(profile, raw, &mut stack);
+                set(c"raw", stacks);
+                set(c"raw_lines", lines);
+                set(c"raw_sample_timestamps", numbers(raw.timestamps_us()));
+                set(c"raw_timestamp_deltas", numbers(raw.deltas_us()));
+            }
+            hash
+        }
+    })?;
+    state::with(gvl, |state| {
+        state.session.profile_read();
+        // What the last profile was given belongs to its reader now.
+        state.kept.metadata = NIL;
+    });
+    Ok(hash)
+}
+
+/// The Symbols of a frame.
+struct Keys {
+    name: VALUE,
+    file: VALUE,
+    line: VALUE,
+    total_samples: VALUE,
+    samples: VALUE,
+    edges: VALUE,
+    lines: VALUE,
+}
+
+impl Keys {
+    fn new() -> Self {
+        Self {
+            name: symbol(c"name"),
+            file: symbol(c"file"),
+            line: symbol(c"line"),
+            total_samples: symbol(c"total_samples"),
+            samples: symbol(c"samples"),
+            edges: symbol(c"edges"),
+            lines: symbol(c"lines"),
+        }
+    }
+}
+
+unsafe fn frame(keys: &Keys, profile: &Profile, totals: &FrameTotals, aggregate: bool) -> VALUE {
+    // SAFETY: Ruby objects on this stack until they are in `hash`, which is returned.
+    unsafe {
+        let hash = rb_sys::rb_hash_new();
+        let named = names::of(totals.frame);
+        rb_sys::rb_hash_aset(hash, keys.name, named.name);
+        rb_sys::rb_hash_aset(hash, keys.file, named.file);
+        if let Some(line) = named.line {
+            rb_sys::rb_hash_aset(hash, keys.line, line);
+        }
+        rb_sys::rb_hash_aset(hash, keys.total_samples, integer(totals.total));
+        rb_sys::rb_hash_aset(hash, keys.samples, integer(totals.own));
+        if !aggregate {
+            return hash;
+        }
+        if !totals.edges.is_empty() {
+            let edges = rb_sys::rb_hash_new();
+            rb_sys::rb_hash_aset(hash, keys.edges, edges);
+            for &(callee, weight) in &totals.edges {
+                let id = integer(profile.frames[callee as usize].frame);
+                rb_sys::rb_hash_aset(edges, id, integer(weight));
+            }
+        }
+        if !totals.lines.is_empty() {
+            let lines = rb_sys::rb_hash_new();
+            rb_sys::rb_hash_aset(hash, keys.lines, lines);
+            for &(line, total, own) in &totals.lines {
+                let counts = [integer(total), integer(own)];
+                let counts = rb_sys::rb_ary_new_from_values(2, counts.as_ptr());
+                rb_sys::rb_hash_aset(lines, integer(line as u64), counts);
+            }
+        }
+        hash
+    }
+}
+
+/// `raw` and `raw_lines`: for each run `n, root, …, leaf, weight`.
+unsafe fn raw_arrays(profile: &Profile, raw: &Raw, stack: &mut Vec<(u32, i32)>) -> (VALUE, VALUE) {
+    // SAFETY: two Arrays on this stack, filled with Integers.
+    unsafe {
+        let stacks = rb_sys::rb_ary_new();
+        let lines = rb_sys::rb_ary_new();
+        for run in raw.runs() {
+            raw.stack(run.node, stack);
+            let depth = integer(stack.len() as u64);
+            let weight = integer(run.weight);
+            push(stacks, depth);
+            push(lines, depth);
+            for &(frame, line) in stack.iter() {
+                push(stacks, integer(profile.frames[frame as usize].frame));
+                push(lines, rb_sys::rb_ll2inum(i64::from(line)));
+            }
+            push(stacks, weight);
+            push(lines, weight);
+        }
+        (stacks, lines)
+    }
+}
+
+unsafe fn push(array: VALUE, value: VALUE) {
+    // SAFETY: an Array and a VALUE.
+    unsafe { rb_sys::rb_ary_push(array, value) };
+}
+
+/// An Array of Integers.
+unsafe fn numbers(values: impl Iterator<Item = u64>) -> VALUE {
+    // SAFETY: an Array on this stack. The batch holds Fixnums (µs since boot), which need no marking.
+    unsafe {
+        let array = rb_sys::rb_ary_new();
+        let mut batch = [NIL; BATCH];
+        let mut len = 0;
+        for value in values {
+            batch[len] = integer(value);
+            len += 1;
+            if len == BATCH {
+                rb_sys::rb_ary_cat(array, batch.as_ptr(), BATCH as c_long);
+                len = 0;
+            }
+        }
+        rb_sys::rb_ary_cat(array, batch.as_ptr(), len as c_long);
+        array
+    }
+}

@@ -1,0 +1,107 @@
+//! Threads born and gone, and what identifies them.
+//!
+//! The VM's `THREAD_BEGIN` and `THREAD_END` events come on the thread itself, with its stack whole.
+//! Before 3.3 a thread that ends by an exception has no `THREAD_END`; its slot is given up when its
+//! native thread begins another Ruby thread or is gone, and until then the pre-flight finds no stack.
+
+use crate::guard::{protect, quiet, Failure};
+use crate::hooks;
+use crate::state;
+use crate::values::{call, try_call, NIL};
+use rb_sys::{rb_event_flag_t, ID, VALUE};
+use ringprof_core::capture::control::ThreadIdentity;
+use std::ffi::c_long;
+
+/// The calling thread.
+pub fn current() -> ThreadIdentity {
+    // SAFETY: a Ruby thread under the GVL.
+    unsafe {
+        let thread = rb_sys::rb_thread_current();
+        ThreadIdentity {
+            tid: libc::gettid(),
+            thread,
+            vm_thread: hooks::vm_thread(thread),
+        }
+    }
+}
+
+/// Every other living thread that has a native thread of its own. Under M:N scheduling only the main
+/// thread does.
+pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
+    // SAFETY: the class is there since boot.
+    let class = unsafe { rb_sys::rb_cThread };
+    let list = if m_n_threads() {
+        protect(|| {
+            let main = call(class, c"main", &[]);
+            // SAFETY: one element.
+            unsafe { rb_sys::rb_ary_new_from_values(1, &raw const main) }
+        })?
+    } else {
+        try_call(class, c"list", &[])?
+    };
+    let mut found = Vec::new();
+    let mut index = 0;
+    loop {
+        // SAFETY: reads an element, or nil beyond the end; `list` stays on this stack.
+        let thread = unsafe { rb_sys::rb_ary_entry(list, index as c_long) };
+        if thread == NIL {
+            return Ok(found);
+        }
+        index += 1;
+        if thread == starter.thread {
+            continue;
+        }
+        let id = try_call(thread, c"native_thread_id", &[])?;
+        if id == NIL {
+            // Not begun yet; its THREAD_BEGIN will tell.
+            continue;
+        }
+        let mut tid = 0;
+        protect(|| {
+            // SAFETY: an Integer.
+            tid = unsafe { rb_sys::rb_num2int(id) };
+            NIL
+        })?;
+        found.push(ThreadIdentity {
+            tid: tid as i32,
+            thread,
+            // SAFETY: a Thread out of Thread.list.
+            vm_thread: unsafe { hooks::vm_thread(thread) },
+        });
+    }
+}
+
+fn m_n_threads() -> bool {
+    state::on_main_ractor().is_some_and(|gvl| state::with(gvl, |state| state.m_n_threads))
+}
+
+/// Follows births and deaths from now on.
+pub fn watch() {
+    let events = rb_sys::RUBY_EVENT_THREAD_BEGIN | rb_sys::RUBY_EVENT_THREAD_END;
+    // SAFETY: a function that lives as long as the process.
+    unsafe { rb_sys::rb_add_event_hook(Some(on_event), events, NIL) };
+}
+
+/// Stops following.
+pub fn unwatch() {
+    // SAFETY: removes what `watch` added, if it did.
+    unsafe { rb_sys::rb_remove_event_hook(Some(on_event)) };
+}
+
+unsafe extern "C" fn on_event(event: rb_event_flag_t, _: VALUE, _: VALUE, _: ID, _: VALUE) {
+    quiet(|| {
+        let Some(gvl) = state::on_main_ractor() else {
+            return;
+        };
+        let thread = current();
+        state::with(gvl, |state| {
+            if event != rb_sys::RUBY_EVENT_THREAD_BEGIN {
+                state.session.thread_died(thread.tid);
+            } else if state.m_n_threads {
+                state.session.thread_skipped();
+            } else {
+                state.session.thread_born(thread);
+            }
+        });
+    });
+}

@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+require "ringprof/version"
+require "ringprof/errors"
+require "ringprof/native"
+require "ringprof/results"
+
+# A sampling profiler whose signal handler captures the stack itself, into a preallocated ring.
+# The API and the results are StackProf's.
+#
+# @example Profile a block
+#   profile = RingProf.run(mode: :cpu, interval: 1000, raw: true) { work }
+#
+# @example Profile between two points, into a file that `ringprof report` and `stackprof` read
+#   RingProf.start(mode: :wall)
+#   work
+#   RingProf.stop
+#   RingProf.results("profile.dump")
+#
+# The extension defines, in this module:
+#
+# * `start(**options)` → true, or false when running already (then no option is looked at).
+#   Options: `mode:` (`:wall`, `:cpu`, `:object`, `:custom`), `interval:` (microseconds; in object
+#   mode every how many-th allocation), `raw:`, `aggregate:`, `ignore_gc:`, `metadata:`, `out:`,
+#   `tick:` (`:auto`, `:thread`, `:timer`), `buffer:`. Unknown ones are ignored.
+# * `stop` → true, or false when not running.
+# * `running?` → true or false.
+# * `sample` → true, or false when not running: records the calling stack, in every mode.
+# * `use_postponed_job!` → nil: captures at safepoints from the next start on.
+# * `stats` → Hash: how the last session captured, and what became of every tick.
+module RingProf
+  autoload :Profile, "ringprof/profile"
+  autoload :Report, "ringprof/report"
+
+  Native.load
+
+  class << self
+    # Profiles the block. An exception goes through and stops the profiler; the profile can then
+    # still be read with {results}.
+    #
+    # Inside a session that runs already the block is called unprofiled by itself: the running
+    # session goes on and keeps the samples.
+    #
+    # @param options [Hash] the options of `start`
+    # @yield the code to profile; its value is discarded
+    # @return [Hash, IO, nil] the profile, or the IO that it was written to when `out:` is given;
+    #   nil inside a session that runs already
+    # @raise [LocalJumpError] without a block
+    def run(**options)
+      raise LocalJumpError, "no block given" unless block_given?
+
+      unless start(**options)
+        yield
+        return nil
+      end
+
+      begin
+        yield
+      ensure
+        stop
+      end
+      results
+    end
+
+    # Hands out the finished profile and forgets it. Several sessions accumulate until they are read.
+    #
+    # @param out [String, Pathname, #to_io, nil] file to write to, in Marshal's format; nil: the
+    #   `out:` of the last start, if any
+    # @return [Hash, IO, nil] the profile; the open, flushed IO when it was written; nil while
+    #   running, before any start, and when it was read already
+    # @raise [SystemCallError] when the file cannot be opened or written; the profile is kept and
+    #   can be read again, until a newer one is finished
+    # @raise [TypeError] when `out` is neither a path nor an IO; the profile is kept
+    def results(out = nil)
+      Results.read(out)
+    end
+  end
+end

@@ -1,0 +1,44 @@
+# frozen_string_literal: true
+
+module RingProf
+  # The compiled extension. It defines {RingProf}'s natives and adds here what {Results} needs of a
+  # session: `Native.take`, `Native.ready?` and `Native.out`.
+  module Native
+    # Where the library may be, in order: a precompiled gem holds one for each Ruby minor, a gem
+    # built on this machine holds one alone.
+    FEATURES = ["ringprof/#{RUBY_VERSION[/\A\d+\.\d+/]}/ringprof", "ringprof/ringprof"].freeze
+    private_constant :FEATURES
+
+    class << self
+      # Directory of the load path that holds the library.
+      #
+      # @return [String]
+      # @raise [LoadError] when the extension is not built
+      def directory
+        path.delete_suffix("/#{feature}#{File.extname(path)}")
+      end
+
+      # Loads the library.
+      #
+      # @return [void]
+      # @raise [LoadError] when it is not built, or built for another Ruby
+      def load
+        # The feature and not its path: RubyGems may keep the library outside of lib.
+        require feature
+      end
+
+      private
+
+      def path
+        _kind, path = $LOAD_PATH.resolve_feature_path(feature)
+        path
+      end
+
+      def feature
+        FEATURES.find { |name| $LOAD_PATH.resolve_feature_path(name) } ||
+          raise(LoadError, "RingProf's extension is not built for Ruby #{RUBY_VERSION}: " \
+                           "run bin/setup in a checkout, or `gem pristine ringprof` for the gem")
+      end
+    end
+  end
+end

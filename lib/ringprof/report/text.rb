@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+require "ringprof/profile"
+
+module RingProf
+  module Report
+    # The flat report: one line per frame, as StackProf prints it.
+    #
+    #     ==================================
+    #       Mode: wall(1000)
+    #       Samples: 1982 (0.00% miss rate)
+    #       GC: 92 (4.64%)
+    #       Elapsed: 1.98 s, capture: direct, tick: thread
+    #     ==================================
+    #          TOTAL    (pct)     SAMPLES    (pct)     FRAME
+    #           1890  (95.4%)        1204  (60.7%)     Object#fib
+    class Text
+      RULE = ("=" * 34).freeze
+      HEADER = "     TOTAL    (pct)     SAMPLES    (pct)     FRAME"
+      private_constant :RULE, :HEADER
+
+      # @param profile [Profile]
+      # @param limit [Integer] number of frames; 0 for all
+      # @param sort_total [Boolean] order by total samples and not by samples on top
+      def initialize(profile, limit: 30, sort_total: false)
+        @profile = profile
+        @limit = limit
+        @sort_total = sort_total
+      end
+
+      # @param io [#puts]
+      # @return [void]
+      def write(io)
+        io.puts RULE, *head, RULE, HEADER
+        rows.each { |frame| io.puts row(frame) }
+      end
+
+      private
+
+      def head
+        [
+          "  Mode: #{modeline}",
+          format("  Samples: %d (%.2f%% miss rate)", @profile.samples, 100 * @profile.miss_rate),
+          format("  GC: %d (%.2f%%)", @profile.gc_samples, 100 * @profile.share(@profile.gc_samples)),
+          session
+        ].compact
+      end
+
+      def modeline
+        @profile.interval ? "#{@profile.mode}(#{@profile.interval})" : @profile.mode.to_s
+      end
+
+      # How the profile came about: only where `ringprof run` noted it in the metadata.
+      def session
+        noted = @profile.metadata[:ringprof]
+        stats = noted.is_a?(Hash) && noted[:stats]
+        return nil unless stats.is_a?(Hash) && stats[:elapsed_ns].is_a?(Integer)
+
+        parts = [format("Elapsed: %.2f s", stats[:elapsed_ns] / 1e9), "capture: #{stats[:capture]}"]
+        parts << "tick: #{stats[:tick]}" if stats[:tick]
+        "  #{parts.join(", ")}"
+      end
+
+      def rows
+        frames = @profile.frames(sort: @sort_total ? :total : :self)
+        @limit.zero? ? frames : frames.first(@limit)
+      end
+
+      def row(frame)
+        format("%10d %8s  %10d %8s     %s", frame.total_samples, percent(frame.total_samples),
+               frame.samples, percent(frame.samples), frame.name)
+      end
+
+      def percent(samples)
+        format("(%.1f%%)", 100 * @profile.share(samples))
+      end
+    end
+  end
+end

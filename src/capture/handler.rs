@@ -1,0 +1,369 @@
+//! The signal handler, and the same steps taken at a safepoint.
+//!
+//! Functions called inside the signal, and why each may be: `clock_gettime` (POSIX's list),
+//! `timer_settime` (POSIX's list), the hooks of [`VmHooks`] (no lock, no allocation, no longjmp once
+//! they were called at load), atomics, and copies between buffers that exist since start.
+
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros
+)]
+
+use super::clock;
+use super::control::{ControlBlock, Token};
+use super::errno::ErrnoGuard;
+use super::gate::Entry;
+use super::plan::{Capture, Reading, WeightClock};
+use super::preflight;
+use super::tick::timer;
+use super::vm_hooks::VmHooks;
+use super::writer::{Outcome, Writer};
+use super::Shared;
+use crate::sample::{GcPhase, MAX_WEIGHT};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The one thing that a handler can find by itself. Set once, never freed (I8).
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Makes `shared` what the handler finds.
+pub(super) fn publish(shared: &'static Shared) {
+    // Release: publishes the contents; pairs with the Acquire in on_signal.
+    SHARED.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+}
+
+/// The handler. Installed with `SA_SIGINFO`.
+///
+/// # Safety
+/// Called by the kernel (or a test in its place) with a valid `info`.
+#[cfg_attr(rtsan, sanitize(realtime = "nonblocking"))]
+pub unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    let _errno = ErrnoGuard::new();
+    // Acquire: pairs with the Release in `publish`.
+    let shared = SHARED.load(Ordering::Acquire);
+    // SAFETY: (I8) null or leaked.
+    let Some(shared) = (unsafe { shared.as_ref() }) else {
+        return;
+    };
+    #[cfg(feature = "testing")]
+    if shared.testing.empty_handler() {
+        return;
+    }
+    // SAFETY: the caller's promise; ours are sent by rt_tgsigqueueinfo or a POSIX timer.
+    let token = unsafe {
+        match (*info).si_code {
+            libc::SI_QUEUE => Token::from_bits((*info).si_value().sival_ptr as u64),
+            libc::SI_TIMER => {
+                shared.counters.overrun.add(timer::overrun(info));
+                Token::from_bits((*info).si_value().sival_ptr as u64)
+            }
+            _ => None,
+        }
+    };
+    match token {
+        Some(token) => shared.tick(token),
+        None => shared.counters.foreign.add_one(),
+    }
+}
+
+impl Shared {
+    /// One tick on the calling thread. The order of the tests is that of what each later read relies on.
+    #[inline]
+    fn tick(&self, token: Token) {
+        let counters = &self.counters;
+        counters.received.add_one();
+        if self.vm_is_down() {
+            counters.closed.add_one();
+            return;
+        }
+        let Some(block) = self.registry.block(token) else {
+            counters.stale.add_one();
+            return;
+        };
+        // Relaxed: tells the tick thread that it may send another one; carries no data.
+        block.pending.store(false, Ordering::Relaxed);
+        let now = clock::monotonic();
+        match self.gate.try_enter() {
+            Entry::Closed => counters.closed.add_one(),
+            Entry::Taken => counters.seat_taken.add_one(),
+            Entry::Seat(_seat) => {
+                // SAFETY: (I1) we hold the seat.
+                let Some(writer) = (unsafe { self.writer() }) else {
+                    counters.closed.add_one();
+                    return;
+                };
+                // SAFETY: the hook reads thread-local storage of the VM, set up since its start.
+                if unsafe { (self.hooks.is_ruby_thread)() } == 0 {
+                    counters.not_ruby.add_one();
+                    return;
+                }
+                let outcome = self.take(writer, token, block, now);
+                self.count(outcome);
+                self.account(writer);
+                let spent = clock::monotonic() - now;
+                counters.handler_ns.add(spent);
+                counters.handler_max_ns.raise_to(spent);
+            }
+        }
+    }
+
+    /// Decides what this tick is worth and records it.
+    #[inline]
+    fn take(&self, writer: &mut Writer, token: Token, block: &ControlBlock, now: u64) -> Outcome {
+        let plan = writer.plan;
+        let reading = match plan.reading {
+            // Relaxed: written before the signal was sent, and sending orders it.
+            Reading::BeforeTick => block.cpu_reading.load(Ordering::Relaxed),
+            Reading::InHandler => clock::thread_cpu(),
+        };
+        let ran = Self::ran_since_last(block, reading, now);
+        let clock = match plan.clock {
+            WeightClock::Wall => now,
+            WeightClock::Cpu => reading,
+        };
+        // Relaxed, here and below: only handlers of this thread touch it while the gate is open.
+        let credited = block.credited.load(Ordering::Relaxed);
+        let weight = plan
+            .weight_of(clock.saturating_sub(credited))
+            .min(MAX_WEIGHT);
+        if plan.reading == Reading::InHandler && plan.clock == WeightClock::Cpu {
+            timer::pace(block, plan.interval_ns, weight);
+        }
+        if weight == 0 {
+            return Outcome::Early;
+        }
+        let slot = token.slot;
+        // SAFETY: reads one flag of the VM, which is up.
+        let outcome = if unsafe { (self.hooks.during_gc)() } != 0 {
+            // GC is this thread's own doing only if the thread is running and holds the GVL.
+            // SAFETY: the VM is up and this is a thread of its.
+            let ours = ran && unsafe { (self.hooks.may_hold_gvl)() } != 0;
+            if !ours || plan.ignore_gc {
+                return Outcome::InGc;
+            }
+            writer.write_gc(self.gc_phase(), slot, now, weight)
+        } else {
+            match plan.capture {
+                Capture::Postponed => return self.defer(token, ran),
+                Capture::Direct(layout) => {
+                    #[cfg(feature = "testing")]
+                    let layout = (!plan.skip_preflight).then_some(layout);
+                    #[cfg(not(feature = "testing"))]
+                    let layout = Some(layout);
+                    if let Some(layout) = layout {
+                        // SAFETY: (I6) the block's thread is this thread, and GC marks its Thread.
+                        if unsafe { preflight::check(layout, block.vm_thread()) }.is_err() {
+                            return Outcome::Torn;
+                        }
+                    }
+                    // SAFETY: (I6) the pre-flight has passed and GC is not running.
+                    unsafe { writer.walk(&self.hooks, slot, now, weight) }
+                }
+            }
+        };
+        if matches!(
+            outcome,
+            Outcome::Recorded | Outcome::Folded | Outcome::RingFull
+        ) {
+            // A full ring costs this time (it is missed), not the truth of the next stack (I9).
+            block
+                .credited
+                .store(credited + weight * plan.interval_ns, Ordering::Relaxed);
+        }
+        if writer.used() >= plan.high_water {
+            self.want_drain(ran, now);
+        }
+        outcome
+    }
+
+    /// Whether the thread was on a CPU for at least half of the time since its last tick.
+    #[inline]
+    fn ran_since_last(block: &ControlBlock, reading: u64, now: u64) -> bool {
+        // Relaxed: only this thread's handlers touch the two.
+        let cpu = reading.saturating_sub(block.cpu_seen.load(Ordering::Relaxed));
+        let elapsed = now.saturating_sub(block.time_seen.load(Ordering::Relaxed));
+        block.cpu_seen.store(reading, Ordering::Relaxed);
+        block.time_seen.store(now, Ordering::Relaxed);
+        cpu * 2 >= elapsed
+    }
+
+    /// The phase of the GC that is running.
+    #[inline]
+    fn gc_phase(&self) -> GcPhase {
+        // SAFETY: the hook was called at load, so its symbols exist and it allocates no more.
+        match unsafe { (self.hooks.gc_phase)() } {
+            1 => GcPhase::Marking,
+            2 => GcPhase::Sweeping,
+            _ => GcPhase::None,
+        }
+    }
+
+    /// Whether a request to the VM may be made from here.
+    #[inline]
+    fn may_request(&self, ran: bool) -> bool {
+        // A thread that runs outside of regions without the GVL holds it.
+        // SAFETY: the VM is up and this is a thread of its.
+        self.hooks.request_from_anywhere || (ran && unsafe { (self.hooks.may_hold_gvl)() } != 0)
+    }
+
+    /// Asks for a sample at the next safepoint.
+    #[inline]
+    fn defer(&self, token: Token, ran: bool) -> Outcome {
+        // Relaxed: set and cleared by whoever holds the seat; carries no data.
+        if self.sample_wanted.load(Ordering::Relaxed) != 0 {
+            // The flag is on the execution context that was current then, maybe not on this one.
+            if self.may_request(ran) {
+                // SAFETY: `may_request` is the hook's condition.
+                unsafe { (self.hooks.request_sample)() };
+            }
+            return Outcome::AwaitingSafepoint;
+        }
+        if !self.may_request(ran) {
+            return Outcome::AwaitingSafepoint;
+        }
+        // Relaxed: as above.
+        self.sample_wanted.store(token.to_bits(), Ordering::Relaxed);
+        // SAFETY: `may_request` is the hook's condition.
+        unsafe { (self.hooks.request_sample)() };
+        Outcome::Deferred
+    }
+
+    /// Asks for a drain, unless one was asked for a moment ago.
+    #[inline]
+    fn want_drain(&self, ran: bool, now: u64) {
+        if self.drain_is_pending(now) || !self.may_request(ran) {
+            return;
+        }
+        self.note_drain_wanted(now);
+        // SAFETY: `may_request` is the hook's condition.
+        unsafe { (self.hooks.request_drain)() };
+    }
+
+    /// One more in the counter of that outcome.
+    #[inline]
+    fn count(&self, outcome: Outcome) {
+        let counters = &self.counters;
+        match outcome {
+            Outcome::Recorded => &counters.recorded,
+            Outcome::Folded => &counters.folded,
+            Outcome::Early => &counters.early,
+            Outcome::InGc => &counters.in_gc,
+            // Counted by the safepoint that takes the sample.
+            Outcome::Deferred => return,
+            Outcome::AwaitingSafepoint => &counters.awaiting_safepoint,
+            Outcome::NoFrames => &counters.no_frames,
+            Outcome::RingFull => &counters.ring_full,
+            Outcome::Torn => &counters.torn,
+            Outcome::Invalid => &counters.invalid,
+        }
+        .add_one();
+    }
+
+    /// Carries the writer's figures over to the counters.
+    #[inline]
+    fn account(&self, writer: &mut Writer) {
+        self.counters.missed.add(writer.take_missed());
+        self.counters
+            .high_water_words
+            .raise_to(writer.used() as u64);
+    }
+
+    /// The safepoint that a tick waited for: walks the stack of `thread`, the current Thread.
+    /// Called under the GVL, outside of any handler.
+    pub(crate) fn safepoint(&self, thread: u64) {
+        // Relaxed: see `defer`.
+        let bits = self.sample_wanted.swap(0, Ordering::Relaxed);
+        let Some(token) = Token::from_bits(bits) else {
+            return;
+        };
+        let counters = &self.counters;
+        let Some(block) = self.registry.block(token) else {
+            counters.stale.add_one();
+            return;
+        };
+        if block.thread() != thread {
+            counters.wrong_thread.add_one();
+            return;
+        }
+        let Some(_seat) = self.sit_down() else {
+            counters.closed.add_one();
+            return;
+        };
+        // SAFETY: (I1) we hold the seat.
+        let Some(writer) = (unsafe { self.writer() }) else {
+            counters.closed.add_one();
+            return;
+        };
+        let now = clock::monotonic();
+        let clock = match writer.plan.clock {
+            WeightClock::Wall => now,
+            WeightClock::Cpu => clock::thread_cpu(),
+        };
+        // Relaxed: only this thread touches it, and its handlers find the seat taken.
+        let credited = block.credited.load(Ordering::Relaxed);
+        let weight = writer
+            .plan
+            .weight_of(clock.saturating_sub(credited))
+            .min(MAX_WEIGHT);
+        let outcome = if weight == 0 {
+            Outcome::Early
+        } else {
+            // SAFETY: (I6) a safepoint: every stack is whole and GC is not running.
+            unsafe { writer.walk(&self.hooks, token.slot, now, weight) }
+        };
+        if matches!(
+            outcome,
+            Outcome::Recorded | Outcome::Folded | Outcome::RingFull
+        ) {
+            // Relaxed: as above.
+            block.credited.store(
+                credited + weight * writer.plan.interval_ns,
+                Ordering::Relaxed,
+            );
+        }
+        self.count(outcome);
+        self.account(writer);
+    }
+
+    /// A sample of the calling thread's stack, of weight 1, now. Called under the GVL, outside of any
+    /// handler. False if the gate is closed or there is nothing to record.
+    pub(crate) fn sample_now(&self, slot: u16) -> bool {
+        let Some(_seat) = self.sit_down() else {
+            return false;
+        };
+        // SAFETY: (I1) we hold the seat.
+        let Some(writer) = (unsafe { self.writer() }) else {
+            return false;
+        };
+        // SAFETY: (I6) called by Ruby code or by an allocation: stacks are whole and GC is not running.
+        let outcome = unsafe { writer.walk(&self.hooks, slot, clock::monotonic(), 1) };
+        self.account(writer);
+        outcome == Outcome::Recorded
+    }
+
+    /// Takes the seat, waiting for a handler on another thread to leave it. Never in a handler.
+    fn sit_down(&self) -> Option<super::gate::Seat<'_>> {
+        loop {
+            match self.gate.try_enter() {
+                Entry::Seat(seat) => return Some(seat),
+                Entry::Closed => return None,
+                Entry::Taken => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+/// Calls every hook once outside of a signal, so that whatever they set up on first use exists.
+///
+/// # Safety
+/// Under the GVL on a Ruby thread.
+pub unsafe fn warm_up(hooks: &VmHooks) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (hooks.during_gc)();
+        (hooks.gc_phase)();
+        (hooks.is_ruby_thread)();
+        (hooks.may_hold_gvl)();
+    }
+}

@@ -1,0 +1,302 @@
+//! Takes samples inside a signal.
+//!
+//! Law of the room: what runs inside the handler allocates nothing, takes no lock, waits for nobody,
+//! does not panic, formats nothing, uses no thread-local storage of ours, keeps `errno`, and sees of
+//! Ruby only [`vm_hooks::VmHooks`] (I5). Who may write the ring is decided by the [`gate`] (I1).
+//!
+//! | file | runs in the handler | noun |
+//! | --- | --- | --- |
+//! | [`handler`] | yes | the handler and its twin at a safepoint |
+//! | [`writer`] | yes | the producer's side: walk, pack, write |
+//! | [`preflight`] | yes | is this stack walkable |
+//! | [`gate`] | yes | running or not, and the producer's seat |
+//! | [`control`] | looks up | one block for each thread |
+//! | [`counters`], [`clock`], [`errno`], [`plan`] | yes | leaves |
+//! | [`scratch`] | its memory | buffers allocated before the first tick |
+//! | [`signal`] | no | installing and putting back |
+//! | [`tick`] | no | where ticks come from |
+//! | [`fork`] | no | disarmed around fork, clean in the child |
+
+pub mod clock;
+pub mod control;
+pub mod counters;
+pub mod errno;
+pub mod fork;
+pub mod gate;
+pub mod handler;
+pub mod plan;
+pub mod preflight;
+pub mod scratch;
+pub mod signal;
+pub mod tick;
+pub mod vm_hooks;
+pub mod writer;
+
+use control::{Registry, ThreadIdentity, Token};
+use counters::Counters;
+use gate::Gate;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vm_hooks::VmHooks;
+use writer::Writer;
+
+/// A drain that was asked for is given this long (ns) before it's asked for again.
+const DRAIN_PATIENCE_NS: u64 = 10_000_000;
+
+/// Everything that a handler can reach. Leaked at birth (I8).
+#[derive(Debug)]
+pub struct Shared {
+    /// Running or not, and the producer's seat.
+    pub gate: Gate,
+    /// The VM.
+    pub hooks: VmHooks,
+    /// What happened to each tick.
+    pub counters: Counters,
+    registry: Registry,
+    writer: UnsafeCell<Option<Writer>>,
+    vm_down: AtomicBool,
+    /// Ticks are held back around a fork.
+    paused: AtomicBool,
+    /// Time (ns) at which a drain was asked for; 0 when none is.
+    drain_wanted: AtomicU64,
+    /// The tick (token bits) that waits for a safepoint; 0 when none does.
+    sample_wanted: AtomicU64,
+    /// Switches of the test build.
+    #[cfg(feature = "testing")]
+    pub testing: testing::Switches,
+}
+
+// SAFETY: (I1) all fields are atomics but the writer, and that is reached only with the gate's seat,
+// or while the gate is closed and vacant, by the one that holds the GVL.
+unsafe impl Sync for Shared {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// Creates and leaks the shared state and makes it known to the handler.
+    #[must_use]
+    pub fn leak(hooks: VmHooks) -> &'static Self {
+        let shared: &'static Self = Box::leak(Box::new(Self {
+            gate: Gate::new(),
+            hooks,
+            counters: Counters::default(),
+            registry: Registry::new(),
+            writer: UnsafeCell::new(None),
+            vm_down: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            drain_wanted: AtomicU64::new(0),
+            sample_wanted: AtomicU64::new(0),
+            #[cfg(feature = "testing")]
+            testing: testing::Switches::default(),
+        }));
+        handler::publish(shared);
+        shared
+    }
+
+    /// The producer's side.
+    ///
+    /// # Safety
+    /// The caller holds the seat; or holds the GVL while the gate is closed and vacant. And it keeps
+    /// one reference at a time.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn writer(&self) -> Option<&mut Writer> {
+        // SAFETY: (I1) the caller's promise makes this the only reference.
+        unsafe { (*self.writer.get()).as_mut() }
+    }
+
+    /// Lets handlers in, writing through `writer`.
+    ///
+    /// # Safety
+    /// Under the GVL, with the gate closed and vacant.
+    pub unsafe fn open(&self, writer: Writer) {
+        // SAFETY: (I1) the caller's promise.
+        unsafe { *self.writer.get() = Some(writer) };
+        self.drain_done();
+        // Relaxed: the gate's opening publishes it.
+        self.sample_wanted.store(0, Ordering::Relaxed);
+        self.gate.open();
+    }
+
+    /// Shuts handlers out, waits until none is inside, and takes the producer's side back.
+    /// Under the GVL, never in a handler.
+    pub fn close(&self) -> Option<Writer> {
+        self.gate.close();
+        while !self.gate.is_vacant() {
+            std::thread::yield_now();
+        }
+        if self.sample_wanted.swap(0, Ordering::Relaxed) != 0 {
+            // The tick that still waited for a safepoint.
+            self.counters.closed.add_one();
+        }
+        // SAFETY: (I1) closed and vacant, under the GVL.
+        unsafe { (*self.writer.get()).take() }
+    }
+
+    /// After fork, in the child: nobody is inside, whatever the word says; and nothing was written.
+    pub fn reset_in_child(&self) {
+        self.gate.reset();
+        // Relaxed: the child has one thread.
+        self.paused.store(false, Ordering::Relaxed);
+        self.sample_wanted.store(0, Ordering::Relaxed);
+        self.drain_done();
+        for (_, block) in self.registry.live() {
+            // Timers are not inherited; their ids mean nothing here.
+            block.timer.store(0, Ordering::Relaxed);
+            block.pending.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Enters a thread for sampling. `None` if the table is full (counted). Under the GVL.
+    pub fn admit(&self, identity: ThreadIdentity, cpu_clock: bool) -> Option<Token> {
+        let now = clock::monotonic();
+        let cpu = clock::Clock::cpu_of(identity.tid).read().unwrap_or(0);
+        let token = self
+            .registry
+            .claim(identity, if cpu_clock { cpu } else { now });
+        match token.and_then(|token| self.registry.block(token)) {
+            Some(block) => {
+                // Relaxed: the thread is not signalled before this call returns.
+                block.cpu_seen.store(cpu, Ordering::Relaxed);
+                block.time_seen.store(now, Ordering::Relaxed);
+            }
+            None => self.counters.threads_skipped.add_one(),
+        }
+        token
+    }
+
+    /// The token of the thread with that kernel id.
+    #[must_use]
+    pub fn find(&self, tid: i32) -> Option<Token> {
+        self.registry.find(tid)
+    }
+
+    /// Ends a thread's sampling: its timer is deleted, later ticks are stale.
+    pub fn dismiss(&self, token: Token) {
+        if let Some(block) = self.registry.block(token) {
+            tick::timer::disarm(block);
+        }
+        self.registry.retire(token);
+    }
+
+    /// Ends the sampling of every thread.
+    pub fn dismiss_all(&self) {
+        for (token, _) in self.registry.live() {
+            self.dismiss(token);
+        }
+    }
+
+    /// Calls `visit` with the VALUE of each Thread whose `rb_thread_t` a handler may read.
+    pub fn each_thread(&self, mut visit: impl FnMut(u64)) {
+        for (_, block) in self.registry.live() {
+            visit(block.thread());
+        }
+    }
+
+    /// Threads that are being sampled.
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
+        self.registry.live().count()
+    }
+
+    /// Waits until every tick that was sent has been taken, `patience_ns` at most. Never in a handler.
+    pub fn let_ticks_arrive(&self, patience_ns: u64) {
+        let began = clock::monotonic();
+        // Relaxed: set by the tick thread, which has ended; cleared by handlers.
+        while self
+            .registry
+            .live()
+            .any(|(_, block)| block.pending.load(Ordering::Relaxed))
+            && clock::monotonic() - began < patience_ns
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    /// The VM is being torn down: no handler touches it from now on.
+    pub fn vm_went_down(&self) {
+        // Release: pairs with the Acquire in vm_is_down.
+        self.vm_down.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn vm_is_down(&self) -> bool {
+        // Acquire: pairs with the Release in vm_went_down.
+        self.vm_down.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn is_paused(&self) -> bool {
+        // Relaxed: one tick more or less around a fork does no harm.
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn drain_is_pending(&self, now: u64) -> bool {
+        // Relaxed: a hint; two requests for one drain do no harm.
+        let asked = self.drain_wanted.load(Ordering::Relaxed);
+        asked != 0 && now.saturating_sub(asked) < DRAIN_PATIENCE_NS
+    }
+
+    fn note_drain_wanted(&self, now: u64) {
+        // Relaxed: as above.
+        self.drain_wanted.store(now, Ordering::Relaxed);
+        self.counters.drains_requested.add_one();
+    }
+
+    /// A drain that was asked for and has not come in time. The tick thread asks again, for the
+    /// thread that was flagged may be asleep.
+    fn drain_is_overdue(&self, now: u64) -> bool {
+        // Relaxed: as above.
+        let asked = self.drain_wanted.load(Ordering::Relaxed);
+        asked != 0 && now.saturating_sub(asked) >= DRAIN_PATIENCE_NS
+    }
+
+    /// A drain is at work, or has made room: until the next request, none is pending.
+    pub fn drain_done(&self) {
+        // Relaxed: as above.
+        self.drain_wanted.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Switches of the test build.
+#[cfg(feature = "testing")]
+pub mod testing {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// See the fields' setters.
+    #[derive(Debug, Default)]
+    pub struct Switches {
+        empty_handler: AtomicBool,
+        skip_preflight: AtomicBool,
+    }
+
+    impl Switches {
+        /// Makes the handler return at once: the floor that benchmarks measure against.
+        pub fn set_empty_handler(&self, on: bool) {
+            // Relaxed: set before the ticks start.
+            self.empty_handler.store(on, Ordering::Relaxed);
+        }
+
+        /// Whether the handler is to return at once.
+        #[inline]
+        #[must_use]
+        pub fn empty_handler(&self) -> bool {
+            // Relaxed: as above.
+            self.empty_handler.load(Ordering::Relaxed)
+        }
+
+        /// Makes the next profile walk without the pre-flight.
+        pub fn set_skip_preflight(&self, on: bool) {
+            // Relaxed: read at start.
+            self.skip_preflight.store(on, Ordering::Relaxed);
+        }
+
+        /// Whether the next profile walks without the pre-flight.
+        #[must_use]
+        pub fn skip_preflight(&self) -> bool {
+            // Relaxed: as above.
+            self.skip_preflight.load(Ordering::Relaxed)
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The check before every walk: is this stack one that `rb_profile_frames` survives?
+//!
+//! `rb_profile_frames` trusts what it finds. A tick can meet a thread whose VM stack is being set up
+//! or taken down, or an environment in the middle of its escape to the heap (`vm_make_env_each`
+//! stores the heap object over the flags word before it repoints the child), and then the walk reads
+//! wild memory, on every released Ruby. The pre-flight walks the same control frames by itself and
+//! refuses what is torn. It runs on the thread that it looks at, so nothing changes until the walk.
+//!
+//! Offsets were read in the VM's sources from 3.1 to 4.0 (`vm_core.h`: `rb_execution_context_t`,
+//! `rb_control_frame_t`, `rb_thread_t`) and are tested at load against the running VM by
+//! [`self_test`]; if that fails, capture moves to safepoints.
+
+use super::vm_hooks::VmHooks;
+use crate::sample::MAX_DEPTH;
+
+/// Where one VM version keeps what the pre-flight reads. Offsets in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// `rb_thread_t.ec`.
+    pub thread_ec: usize,
+    /// `sizeof(rb_control_frame_t)`.
+    pub frame_size: usize,
+}
+
+impl Layout {
+    /// The layout of a Ruby version, if it is known (3.1 to 4.0).
+    #[must_use]
+    pub const fn of_version(major: u32, minor: u32) -> Option<Self> {
+        match (major, minor) {
+            (3, 1) => Some(Self {
+                thread_ec: 40,
+                frame_size: 64,
+            }),
+            (3, 2) => Some(Self {
+                thread_ec: 48,
+                frame_size: 64,
+            }),
+            (3, 3 | 4) | (4, 0) => Some(Self {
+                thread_ec: 48,
+                frame_size: 56,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// `rb_execution_context_t`: `vm_stack`, `vm_stack_size` (words), `cfp`, the same from 3.1 to 4.0.
+const EC_STACK: usize = 0;
+const EC_STACK_WORDS: usize = 8;
+const EC_CFP: usize = 16;
+/// `rb_control_frame_t`: `pc`, `iseq`, `ep`, the same from 3.1 to 4.0.
+const FRAME_PC: usize = 0;
+const FRAME_ISEQ: usize = 16;
+const FRAME_EP: usize = 32;
+/// `VM_ENV_FLAG_LOCAL` in an environment's flags word.
+const FLAG_LOCAL: usize = 2;
+/// A dummy frame at the root: `VM_FRAME_MAGIC_DUMMY`, its Fixnum bit included.
+const MAGIC_MASK: usize = 0x7fff_0001;
+const MAGIC_DUMMY: usize = 0x7999_0001;
+/// Most parents that an environment may have before the chain counts as a cycle.
+const MAX_HOPS: usize = 4096;
+
+/// Why a stack must not be walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Torn {
+    /// No execution context, or none of its parts yet (or no longer).
+    NoStack,
+    /// The control frame pointer lies outside the stack or between two frames.
+    WildFrame,
+    /// An environment chain that is NULL, misaligned, endless, or whose flags are no Fixnum.
+    WildEnvironment,
+}
+
+/// What a stack that may be walked looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walkable {
+    /// Control frames seen, the root's dummy included.
+    pub control_frames: usize,
+    /// Those that run an iseq; each of them is a frame of the profile.
+    pub ruby_frames: usize,
+    /// Flags word of the root-most frame that was looked at.
+    pub last_flags: usize,
+    /// Its iseq, 0 if it has none. The root's dummy frame has one on the main thread.
+    pub last_iseq: usize,
+}
+
+/// Reads the word at `address + offset`.
+///
+/// # Safety
+/// The address must be readable and aligned to 8.
+#[inline(always)]
+unsafe fn word(address: usize, offset: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::read_volatile((address + offset) as *const usize) }
+}
+
+/// Checks the stack of the calling thread, whose `rb_thread_t` is at `thread`. Async-signal-safe.
+///
+/// # Errors
+/// [`Torn`], and then the VM's walk must not run.
+///
+/// # Safety
+/// `thread` is the calling thread's live `rb_thread_t`, and `layout` is its VM's.
+#[inline]
+pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
+    if thread == 0 || thread & 7 != 0 {
+        return Err(Torn::NoStack);
+    }
+    // SAFETY: (I6) a live rb_thread_t is readable at `thread_ec`; the context that it names is the
+    // one that the thread runs on (or, between two instructions of a fiber switch, the one that it
+    // is about to run on), and neither is freed while it is current.
+    let (stack, stack_words, first) = unsafe {
+        let ec = word(thread, layout.thread_ec);
+        if ec == 0 || ec & 7 != 0 {
+            return Err(Torn::NoStack);
+        }
+        (
+            word(ec, EC_STACK),
+            word(ec, EC_STACK_WORDS),
+            word(ec, EC_CFP),
+        )
+    };
+    if stack == 0 || stack & 7 != 0 || stack_words == 0 || first == 0 {
+        return Err(Torn::NoStack);
+    }
+    let end = stack.wrapping_add(stack_words.wrapping_mul(8));
+    if first < stack
+        || first >= end
+        || first & 7 != 0
+        || !(end - first).is_multiple_of(layout.frame_size)
+    {
+        return Err(Torn::WildFrame);
+    }
+    let mut seen = Walkable {
+        control_frames: 0,
+        ruby_frames: 0,
+        last_flags: 0,
+        last_iseq: 0,
+    };
+    let mut frame = first;
+    // The walk stops after MAX_DEPTH + 1 frames, so what lies below is of no interest.
+    while frame < end && seen.ruby_frames <= MAX_DEPTH {
+        // SAFETY: (I6) `frame` is inside the stack's bounds, checked above, on a frame boundary.
+        let (pc, iseq, ep) = unsafe {
+            (
+                word(frame, FRAME_PC),
+                word(frame, FRAME_ISEQ),
+                word(frame, FRAME_EP),
+            )
+        };
+        // SAFETY: (I6) `ep` is the environment of a frame that the VM has pushed: it stores `ep`
+        // before it publishes the frame.
+        seen.last_flags = unsafe { check_environment(ep)? };
+        seen.last_iseq = iseq;
+        seen.control_frames += 1;
+        if pc != 0 && iseq != 0 {
+            seen.ruby_frames += 1;
+        }
+        frame += layout.frame_size;
+    }
+    Ok(seen)
+}
+
+/// Follows an environment chain up to its local one, as the VM's lookup of the method entry does.
+/// Returns the flags word of the first link.
+///
+/// # Safety
+/// `ep` is 0, misaligned, or the environment of a frame on the calling thread's VM stack.
+#[inline(always)]
+unsafe fn check_environment(mut ep: usize) -> Result<usize, Torn> {
+    let mut first_flags = 0;
+    for hop in 0..MAX_HOPS {
+        if ep == 0 || ep & 7 != 0 {
+            return Err(Torn::WildEnvironment);
+        }
+        // SAFETY: (I6) links of an environment chain stay readable while their frame is on the stack;
+        // a torn link is seen by its flags before it's followed.
+        let flags = unsafe { word(ep, 0) };
+        if flags & 1 == 0 {
+            return Err(Torn::WildEnvironment);
+        }
+        if hop == 0 {
+            first_flags = flags;
+        }
+        if flags & FLAG_LOCAL != 0 {
+            return Ok(first_flags);
+        }
+        // SAFETY: (I6) a non-local environment holds its parent, tagged in the low two bits, one word below.
+        ep = unsafe { word(ep.wrapping_sub(8), 0) } & !3;
+    }
+    Err(Torn::WildEnvironment)
+}
+
+/// Tries `layout` on the calling thread: is the stack that we see the stack that the VM sees?
+///
+/// # Safety
+/// Runs under the GVL on a Ruby thread whose `rb_thread_t` is at `thread`; `hooks` are the VM's.
+/// `scratch` has room for [`MAX_DEPTH`] frames and lines.
+#[must_use]
+pub unsafe fn self_test(
+    layout: Layout,
+    thread: usize,
+    hooks: &VmHooks,
+    frames: &mut [u64],
+    lines: &mut [i32],
+) -> bool {
+    // SAFETY: the caller's promise.
+    let Ok(seen) = (unsafe { check(layout, thread) }) else {
+        return false;
+    };
+    let limit = frames.len().min(lines.len());
+    // SAFETY: the hooks are the VM's, under the GVL; both slices have room for `limit` entries.
+    let walked =
+        unsafe { (hooks.profile_frames)(0, limit as i32, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+    let walked = usize::try_from(walked).unwrap_or(0);
+    // Each Ruby frame is walked; C frames may be; the root's dummy is not (3.1 shows it once).
+    let root_is_dummy = seen.last_flags & MAGIC_MASK == MAGIC_DUMMY;
+    root_is_dummy
+        && walked >= seen.ruby_frames
+        && walked <= seen.control_frames
+        && seen.ruby_frames > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: Layout = Layout {
+        thread_ec: 48,
+        frame_size: 56,
+    };
+
+    /// A VM stack with one Ruby frame over a dummy, in memory of our own.
+    struct FakeThread {
+        thread: Box<[usize; 8]>,
+        ec: Box<[usize; 4]>,
+        stack: Box<[usize; 64]>,
+    }
+
+    impl FakeThread {
+        fn new() -> Self {
+            let mut fake = Self {
+                thread: Box::new([0; 8]),
+                ec: Box::new([0; 4]),
+                stack: Box::new([0; 64]),
+            };
+            fake.thread[6] = fake.ec.as_ptr() as usize;
+            fake.ec[0] = fake.stack.as_ptr() as usize;
+            fake.ec[1] = 64;
+            let dummy = 64 - 7;
+            let top = dummy - 7;
+            fake.ec[2] = fake.at(top);
+            // Environments at the low end: block -> method.
+            fake.stack[2] = MAGIC_DUMMY | FLAG_LOCAL;
+            fake.stack[5] = 0x1111_0001 | FLAG_LOCAL;
+            fake.stack[8] = 0x2222_0001;
+            fake.stack[7] = fake.at(5) | 1;
+            fake.stack[dummy + 4] = fake.at(2);
+            fake.stack[top] = 1;
+            fake.stack[top + 2] = 1;
+            fake.stack[top + 4] = fake.at(8);
+            fake
+        }
+
+        fn at(&self, index: usize) -> usize {
+            self.stack.as_ptr() as usize + index * 8
+        }
+
+        fn check(&self) -> Result<Walkable, Torn> {
+            // SAFETY: a whole fake thread in our memory.
+            unsafe { check(LAYOUT, self.thread.as_ptr() as usize) }
+        }
+    }
+
+    #[test]
+    fn a_whole_stack_passes() {
+        let seen = FakeThread::new().check().expect("walkable");
+        assert_eq!((seen.control_frames, seen.ruby_frames), (2, 1));
+        assert_eq!(seen.last_flags & MAGIC_MASK, MAGIC_DUMMY);
+    }
+
+    #[test]
+    fn missing_parts_are_refused() {
+        for break_it in [
+            (|fake: &mut FakeThread| fake.thread[6] = 0) as fn(&mut FakeThread),
+            |fake| fake.ec[0] = 0,
+            |fake| fake.ec[1] = 0,
+            |fake| fake.ec[2] = 0,
+        ] {
+            let mut fake = FakeThread::new();
+            break_it(&mut fake);
+            assert_eq!(fake.check(), Err(Torn::NoStack));
+        }
+    }
+
+    #[test]
+    fn frames_out_of_bounds_are_refused() {
+        for break_it in [
+            (|fake: &mut FakeThread| fake.ec[2] = fake.at(64)) as fn(&mut FakeThread),
+            |fake| fake.ec[2] -= 8,
+            |fake| fake.ec[2] += 4,
+            |fake| fake.ec[2] = fake.at(0) - 56,
+        ] {
+            let mut fake = FakeThread::new();
+            break_it(&mut fake);
+            assert_eq!(fake.check(), Err(Torn::WildFrame));
+        }
+    }
+
+    #[test]
+    fn torn_environments_are_refused() {
+        for break_it in [
+            // The escape's window: the parent's flags word holds a heap pointer.
+            (|fake: &mut FakeThread| fake.stack[5] = 0x7f00_0000_1000) as fn(&mut FakeThread),
+            |fake| fake.stack[7] = 1,
+            |fake| fake.stack[7] = fake.at(5) + 4,
+            |fake| fake.stack[64 - 14 + 4] = 0,
+            // A cycle.
+            |fake| fake.stack[7] = fake.at(8) | 1,
+        ] {
+            let mut fake = FakeThread::new();
+            break_it(&mut fake);
+            assert_eq!(fake.check(), Err(Torn::WildEnvironment));
+        }
+    }
+
+    #[test]
+    fn no_thread_is_refused() {
+        // SAFETY: addresses 0 and 12 are refused before anything is read.
+        unsafe {
+            assert_eq!(check(LAYOUT, 0), Err(Torn::NoStack));
+            assert_eq!(check(LAYOUT, 12), Err(Torn::NoStack));
+        }
+    }
+}

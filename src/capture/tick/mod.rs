@@ -1,0 +1,146 @@
+//! Where ticks come from.
+//!
+//! Law of the room: a tick is a signal to one thread with that thread's token in `si_value`. Ticks
+//! may be late, early or missing; weights are taken from clocks, so time stays true (I9).
+
+pub mod thread;
+pub mod timer;
+
+use super::control::Token;
+use super::Shared;
+use crate::config::{TickChoice, MIN_TICK_NS};
+use std::ffi::c_int;
+use std::io;
+
+/// What every source needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct TickPlan {
+    /// Time between ticks in ns.
+    pub every_ns: u64,
+    /// Tick a thread only when its CPU clock has moved (CPU mode).
+    pub by_cpu: bool,
+    /// The signal to send.
+    pub signal: c_int,
+}
+
+impl TickPlan {
+    /// The plan for an interval: ticks come as often as asked, but not faster than [`MIN_TICK_NS`].
+    #[must_use]
+    pub fn new(interval_ns: u64, by_cpu: bool, signal: c_int) -> Self {
+        Self {
+            every_ns: interval_ns.max(MIN_TICK_NS),
+            by_cpu,
+            signal,
+        }
+    }
+}
+
+/// A running source.
+#[derive(Debug)]
+pub enum Source {
+    /// The tick thread.
+    Thread(thread::TickThread),
+    /// A kernel timer for each thread.
+    Timer(TickPlan),
+    /// The caller plays the signal.
+    #[cfg(feature = "testing")]
+    None,
+}
+
+/// Which source a choice means on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// The tick thread.
+    Thread,
+    /// Kernel timers.
+    Timer,
+    /// No source.
+    #[cfg(feature = "testing")]
+    None,
+}
+
+impl SourceKind {
+    /// `Auto` is the thread where this process may run on two or more cores: there it takes nothing
+    /// from the core that is sampled.
+    #[must_use]
+    pub fn of(choice: TickChoice) -> Self {
+        match choice {
+            TickChoice::Thread => Self::Thread,
+            TickChoice::Timer => Self::Timer,
+            TickChoice::Auto if cores() >= 2 => Self::Thread,
+            TickChoice::Auto => Self::Timer,
+            #[cfg(feature = "testing")]
+            TickChoice::None => Self::None,
+        }
+    }
+
+    /// The name that `stats` shows.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::Timer => "timer",
+            #[cfg(feature = "testing")]
+            Self::None => "none",
+        }
+    }
+}
+
+/// Cores that this process may run on: the affinity mask, and the quota of its control group where
+/// there is one (`std` looks at both).
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+impl Source {
+    /// Starts ticking for the threads that are admitted, and for those that come later by
+    /// [`Source::thread_admitted`].
+    ///
+    /// # Errors
+    /// The kernel's, when it has no thread or no timer to give.
+    pub fn start(kind: SourceKind, plan: TickPlan, shared: &'static Shared) -> io::Result<Self> {
+        match kind {
+            SourceKind::Thread => thread::TickThread::start(plan, shared).map(Self::Thread),
+            SourceKind::Timer => {
+                for (token, block) in shared.registry.live() {
+                    timer::arm(block, token, plan)?;
+                }
+                Ok(Self::Timer(plan))
+            }
+            #[cfg(feature = "testing")]
+            SourceKind::None => Ok(Self::None),
+        }
+    }
+
+    /// A thread was admitted while ticking.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no timer to give.
+    pub fn thread_admitted(&self, shared: &Shared, token: Token) -> io::Result<()> {
+        match (self, shared.registry.block(token)) {
+            (Self::Timer(plan), Some(block)) => timer::arm(block, token, *plan),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the ticking: when this returns, none is sent any more.
+    pub fn stop(self, shared: &Shared) {
+        match self {
+            Self::Thread(thread) => thread.stop(),
+            Self::Timer(_) => {
+                for (_, block) in shared.registry.live() {
+                    timer::disarm(block);
+                }
+            }
+            #[cfg(feature = "testing")]
+            Self::None => {}
+        }
+    }
+
+    /// After fork, in the child, where neither our thread nor our timers exist.
+    pub fn abandon(self) {
+        if let Self::Thread(thread) = self {
+            thread.abandon();
+        }
+    }
+}

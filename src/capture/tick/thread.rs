@@ -1,0 +1,263 @@
+//! The tick thread: a native thread of our own, every signal blocked, that never runs Ruby.
+//!
+//! It sleeps until absolute deadlines, so that its own lateness never adds up, looks at the sampled
+//! threads and signals those that are due. A thread whose last tick has not been taken yet (it is
+//! off the CPU) gets no second one: its time goes to the next record.
+
+use super::super::clock::{self, timespec, Clock};
+use super::super::control::{ControlBlock, Token, MAX_THREADS};
+use super::super::Shared;
+use super::TickPlan;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+/// Looks in a row that found no CPU time used, after which a thread is looked at less often.
+const IDLE_LOOKS: u32 = 16;
+/// Longest time between two looks at an idle thread, in ns.
+const IDLE_LOOK_NS: u64 = 1_000_000;
+
+/// A running tick thread.
+#[derive(Debug)]
+pub struct TickThread {
+    handle: std::thread::JoinHandle<()>,
+    stop: Arc<StopWord>,
+}
+
+/// A word that the thread sleeps on, so that stop need not wait for the next deadline.
+#[derive(Debug, Default)]
+struct StopWord(AtomicU32);
+
+impl StopWord {
+    /// Sleeps until `deadline_ns` (`CLOCK_MONOTONIC`) or until the word is set; true when it is.
+    fn sleep_until(&self, deadline_ns: u64) -> bool {
+        let deadline = timespec(deadline_ns);
+        // SAFETY: FUTEX_WAIT_BITSET reads the word and the deadline, which outlive the call. It takes
+        // an absolute time of CLOCK_MONOTONIC.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+                0_u32,
+                &raw const deadline,
+                std::ptr::null::<u32>(),
+                u32::MAX,
+            );
+        }
+        // Acquire: pairs with the Release in `set`.
+        self.0.load(Ordering::Acquire) != 0
+    }
+
+    fn set(&self) {
+        // Release: pairs with the Acquire in `sleep_until`.
+        self.0.store(1, Ordering::Release);
+        // SAFETY: wakes whoever sleeps on our own word.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                1,
+            );
+        }
+    }
+}
+
+impl TickThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the kernel has no thread to give.
+    pub fn start(plan: TickPlan, shared: &'static Shared) -> io::Result<Self> {
+        let stop = Arc::new(StopWord::default());
+        let word = Arc::clone(&stop);
+        // The thread inherits the mask: born with every signal blocked, it is never a target.
+        let handle = with_signals_blocked(|| {
+            std::thread::Builder::new()
+                .name("ringprof-tick".into())
+                .stack_size(128 << 10)
+                .spawn(move || run(plan, shared, &word))
+        })?;
+        Ok(Self { handle, stop })
+    }
+
+    /// Ends the thread and waits for it; no tick is sent after this returns.
+    pub fn stop(self) {
+        self.stop.set();
+        // A panic in there has been printed; there is nothing to add.
+        let _ = self.handle.join();
+    }
+
+    /// After fork, in the child: the thread does not exist, so there is nothing to wait for.
+    pub fn abandon(self) {
+        std::mem::forget(self);
+    }
+}
+
+fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: sets that we own; the mask is the calling thread's and is put back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let value = body();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        value
+    }
+}
+
+/// What the thread remembers of each slot.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    generation: u32,
+    /// Looks in a row that found no CPU time used.
+    idle: u32,
+    /// Time of the next look, in ns.
+    next: u64,
+    cpu: u64,
+}
+
+fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
+    // SAFETY: sets this thread's own timer slack to 1 ns: the default lets the kernel be 50 µs late.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0_u64, 0_u64, 0_u64) };
+    // SAFETY: getpid has no preconditions.
+    let pid = unsafe { libc::getpid() };
+    let mut looks = vec![Look::default(); MAX_THREADS];
+    let mut deadline = clock::monotonic() + plan.every_ns;
+    while !stop.sleep_until(deadline) {
+        let now = clock::monotonic();
+        if now < deadline {
+            // Woken early, for no reason that concerns us.
+            continue;
+        }
+        if !shared.is_paused() {
+            for (token, block) in shared.registry.live() {
+                look_at(
+                    plan,
+                    shared,
+                    pid,
+                    &mut looks[token.slot as usize],
+                    token,
+                    block,
+                    now,
+                );
+            }
+            if shared.hooks.request_from_anywhere && shared.drain_is_overdue(now) {
+                shared.note_drain_wanted(now);
+                // SAFETY: the hook says that any thread may call it, while the VM lives; VM shutdown
+                // stops this thread first.
+                unsafe { (shared.hooks.request_drain)() };
+            }
+        }
+        deadline += plan.every_ns;
+        if deadline <= now {
+            // Slept through some: those ticks are gone, their time is not.
+            let late = (now - deadline) / plan.every_ns + 1;
+            shared.counters.late.add(late);
+            deadline += late * plan.every_ns;
+        }
+    }
+}
+
+/// Ticks one thread if it is due.
+fn look_at(
+    plan: TickPlan,
+    shared: &Shared,
+    pid: i32,
+    look: &mut Look,
+    token: Token,
+    block: &ControlBlock,
+    now: u64,
+) {
+    if look.generation != token.generation {
+        *look = Look {
+            generation: token.generation,
+            ..Look::default()
+        };
+    }
+    if now < look.next {
+        return;
+    }
+    let tid = block.tid();
+    let Some(cpu) = Clock::cpu_of(tid).read() else {
+        // The thread is gone without a word.
+        shared.registry.retire(token);
+        return;
+    };
+    if plan.by_cpu {
+        if cpu == look.cpu {
+            look.idle = look.idle.saturating_add(1);
+            if look.idle > IDLE_LOOKS {
+                let stretch = u64::from(look.idle - IDLE_LOOKS);
+                look.next = now + (plan.every_ns * stretch).min(IDLE_LOOK_NS.max(plan.every_ns));
+                // Half a tick early, so that the deadline itself is not skipped.
+                look.next -= plan.every_ns / 2;
+            }
+        } else {
+            look.idle = 0;
+        }
+        look.cpu = cpu;
+        // Relaxed: the handler's own word on what is credited; a stale one costs one look.
+        let credited = block.credited.load(Ordering::Relaxed);
+        if cpu.saturating_sub(credited) < plan.every_ns / 2 {
+            return;
+        }
+    }
+    // Relaxed: see the handler; a stale true costs one tick.
+    let pending = block.pending.load(Ordering::Relaxed);
+    #[cfg(feature = "testing")]
+    let pending = pending && !shared.testing.empty_handler();
+    if pending {
+        return;
+    }
+    // Relaxed, both: the signal that follows orders them before the handler.
+    block.cpu_reading.store(cpu, Ordering::Relaxed);
+    block.pending.store(true, Ordering::Relaxed);
+    if send(pid, tid, plan.signal, token) {
+        shared.counters.sent.add_one();
+    } else {
+        block.pending.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Queues the signal to one thread with the token in its value (`rt_tgsigqueueinfo`).
+fn send(pid: i32, tid: i32, signal: i32, token: Token) -> bool {
+    /// The kernel's `siginfo_t` of a queued signal (`include/uapi/asm-generic/siginfo.h`).
+    #[repr(C)]
+    struct QueueInfo {
+        signo: libc::c_int,
+        errno: libc::c_int,
+        code: libc::c_int,
+        pad: libc::c_int,
+        pid: libc::pid_t,
+        uid: libc::uid_t,
+        value: u64,
+        rest: [u64; 12],
+    }
+    static_assertions::assert_eq_size!(QueueInfo, libc::siginfo_t);
+    // SAFETY: getuid has no preconditions.
+    let uid = unsafe { libc::getuid() };
+    let info = QueueInfo {
+        signo: signal,
+        errno: 0,
+        code: libc::SI_QUEUE,
+        pad: 0,
+        pid,
+        uid,
+        value: token.to_bits(),
+        rest: [0; 12],
+    };
+    // SAFETY: the kernel copies the 128 bytes of `info`.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            pid,
+            tid,
+            signal,
+            &raw const info,
+        )
+    };
+    status == 0
+}

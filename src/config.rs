@@ -1,0 +1,226 @@
+//! Options as validated values; every refusal, with its message, is here.
+
+/// What makes a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Elapsed time of the thread that called start.
+    Wall,
+    /// CPU time of every Ruby thread.
+    Cpu,
+    /// Every Nth allocated object.
+    Object,
+    /// Only explicit calls.
+    Custom,
+}
+
+impl Mode {
+    /// The mode's name, as its Symbol spells it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wall => "wall",
+            Self::Cpu => "cpu",
+            Self::Object => "object",
+            Self::Custom => "custom",
+        }
+    }
+
+    /// The mode of that name.
+    ///
+    /// # Errors
+    /// [`Refusal::Mode`] for any other name.
+    pub fn from_name(name: &str) -> Result<Self, Refusal> {
+        [Self::Wall, Self::Cpu, Self::Object, Self::Custom]
+            .into_iter()
+            .find(|mode| mode.name() == name)
+            .ok_or(Refusal::Mode)
+    }
+
+    /// Whether ticks of a clock make the samples.
+    #[must_use]
+    pub const fn is_timed(self) -> bool {
+        matches!(self, Self::Wall | Self::Cpu)
+    }
+
+    /// Interval where none was asked for: 1000 µs, or every object.
+    #[must_use]
+    pub const fn default_interval(self) -> u64 {
+        match self {
+            Self::Wall | Self::Cpu => 1000,
+            Self::Object | Self::Custom => 1,
+        }
+    }
+}
+
+/// Where ticks come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TickChoice {
+    /// The tick thread where this process may run on two or more cores, else the timer.
+    Auto,
+    /// A native thread of our own that signals from another core.
+    Thread,
+    /// A kernel timer for each sampled thread.
+    Timer,
+    /// No ticks: the caller plays the signal (test build).
+    #[cfg(feature = "testing")]
+    None,
+}
+
+impl TickChoice {
+    /// The choice of that name.
+    ///
+    /// # Errors
+    /// [`Refusal::Tick`] for any other name.
+    pub fn from_name(name: &str) -> Result<Self, Refusal> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "thread" => Ok(Self::Thread),
+            "timer" => Ok(Self::Timer),
+            #[cfg(feature = "testing")]
+            "none" => Ok(Self::None),
+            _ => Err(Refusal::Tick),
+        }
+    }
+}
+
+/// Why an option was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// `metadata:` is no Hash.
+    Metadata,
+    /// `interval:` is out of range.
+    Interval,
+    /// `mode:` is none of ours.
+    Mode,
+    /// `buffer:` is out of range.
+    Buffer,
+    /// `tick:` is none of ours.
+    Tick,
+}
+
+impl Refusal {
+    /// The message for the person; the first three texts are StackProf's.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Metadata => "metadata should be a hash",
+            Self::Interval => "interval is a number of microseconds between 1 and 1 million",
+            Self::Mode => "unknown profiler mode",
+            Self::Buffer => {
+                "buffer is a number of bytes between 131072 (128 KiB) and 1073741824 (1 GiB)"
+            }
+            Self::Tick => "tick is :auto, :thread or :timer",
+        }
+    }
+}
+
+/// Smallest ring, in bytes: room for four of the deepest records.
+pub const MIN_BUFFER: u64 = 128 << 10;
+/// Largest ring, in bytes.
+pub const MAX_BUFFER: u64 = 1 << 30;
+/// Default ring, in bytes.
+pub const DEFAULT_BUFFER: u64 = 1 << 20;
+/// Shortest time between two ticks, in ns. A shorter interval is served by weights above 1.
+pub const MIN_TICK_NS: u64 = 20_000;
+
+/// Validated options of one start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What makes a sample.
+    pub mode: Mode,
+    /// µs between samples for timed modes; objects between samples for [`Mode::Object`].
+    pub interval: u64,
+    /// Keep raw stacks and times.
+    pub raw: bool,
+    /// Record GC ticks as the Ruby stack that they interrupted.
+    pub ignore_gc: bool,
+    /// Size of the ring in bytes.
+    pub buffer: u64,
+    /// Where ticks come from.
+    pub tick: TickChoice,
+}
+
+impl Config {
+    /// The defaults of `mode`.
+    #[must_use]
+    pub const fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            interval: mode.default_interval(),
+            raw: false,
+            ignore_gc: false,
+            buffer: DEFAULT_BUFFER,
+            tick: TickChoice::Auto,
+        }
+    }
+
+    /// Checks an interval: from 1 to 999,999.
+    ///
+    /// # Errors
+    /// [`Refusal::Interval`] outside of it.
+    pub fn check_interval(interval: i64) -> Result<u64, Refusal> {
+        match u64::try_from(interval) {
+            Ok(interval @ 1..=999_999) => Ok(interval),
+            _ => Err(Refusal::Interval),
+        }
+    }
+
+    /// Checks a ring size in bytes.
+    ///
+    /// # Errors
+    /// [`Refusal::Buffer`] outside of [`MIN_BUFFER`]..=[`MAX_BUFFER`].
+    pub fn check_buffer(bytes: i64) -> Result<u64, Refusal> {
+        match u64::try_from(bytes) {
+            Ok(bytes @ MIN_BUFFER..=MAX_BUFFER) => Ok(bytes),
+            _ => Err(Refusal::Buffer),
+        }
+    }
+
+    /// Interval in ns for timed modes, 0 for the others.
+    #[must_use]
+    pub const fn interval_ns(&self) -> u64 {
+        if self.mode.is_timed() {
+            self.interval * 1000
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_outside_one_to_a_million_are_refused() {
+        for interval in [i64::MIN, -1, 0, 1_000_000, 1_000_001, i64::MAX] {
+            assert_eq!(Config::check_interval(interval), Err(Refusal::Interval));
+        }
+        for interval in [1, 100, 999_999] {
+            assert_eq!(Config::check_interval(interval), Ok(interval as u64));
+        }
+        assert!(Refusal::Interval.message().contains("microseconds"));
+    }
+
+    #[test]
+    fn modes_have_names_and_nothing_else_does() {
+        for mode in [Mode::Wall, Mode::Cpu, Mode::Object, Mode::Custom] {
+            assert_eq!(Mode::from_name(mode.name()), Ok(mode));
+        }
+        assert_eq!(Mode::from_name("walls"), Err(Refusal::Mode));
+    }
+
+    #[test]
+    fn buffers_have_bounds() {
+        assert_eq!(
+            Config::check_buffer(MIN_BUFFER as i64 - 1),
+            Err(Refusal::Buffer)
+        );
+        assert_eq!(Config::check_buffer(MIN_BUFFER as i64), Ok(MIN_BUFFER));
+        assert_eq!(
+            Config::check_buffer(MAX_BUFFER as i64 + 1),
+            Err(Refusal::Buffer)
+        );
+        assert_eq!(Config::check_buffer(-5), Err(Refusal::Buffer));
+    }
+}

@@ -1,0 +1,127 @@
+//! From the tree to what StackProf would have counted sample by sample.
+//!
+//! A node's total is its own weight plus its children's. Edges and lines are sums of node totals,
+//! and so are frame totals, except that recursion must not count twice: a node adds to its frame
+//! only when that frame is not already above it on the path.
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+use super::frames::FrameSet;
+use super::profile::FrameTotals;
+use super::raw::StackNode;
+use super::tree::{Node, ROOT};
+
+/// Position in a frame's list of edges or lines, by frame index and callee index or line.
+type Positions = HashMap<(u32, u32), usize, FxBuildHasher>;
+
+/// Index in `frames` of every node's frame. The root has none and gets 0, which nothing reads.
+pub(super) fn frame_indices(nodes: &[Node], frames: &FrameSet) -> Vec<u32> {
+    nodes
+        .iter()
+        .map(|node| frames.index_of(node.frame).unwrap_or_default())
+        .collect()
+}
+
+/// The nodes as raw needs them.
+pub(super) fn stack_nodes(nodes: &[Node], indices: &[u32]) -> Vec<StackNode> {
+    nodes
+        .iter()
+        .zip(indices)
+        .map(|(node, &frame)| StackNode {
+            parent: node.parent,
+            frame,
+            line: node.line,
+        })
+        .collect()
+}
+
+/// The counts of every frame, in the order of `frames`.
+pub(super) fn frame_totals(nodes: &[Node], indices: &[u32], frames: &FrameSet) -> Vec<FrameTotals> {
+    let new = |&frame| FrameTotals {
+        frame,
+        ..FrameTotals::default()
+    };
+    let mut result: Vec<_> = frames.as_slice().iter().map(new).collect();
+    let totals = node_totals(nodes, indices, &mut result);
+    let mut edges = Positions::default();
+    let mut lines = Positions::default();
+    // Node numbers follow the order of first sight, so the lists come out in it too.
+    for ((node, &frame), &total) in nodes.iter().zip(indices).zip(&totals).skip(1) {
+        if node.parent != ROOT {
+            let caller = indices[node.parent as usize];
+            let list = &mut result[caller as usize].edges;
+            let position = *edges.entry((caller, frame)).or_insert_with(|| {
+                list.push((frame, 0));
+                list.len() - 1
+            });
+            let (_, weight) = &mut list[position];
+            *weight = weight.saturating_add(total);
+        }
+        let counts = &mut result[frame as usize];
+        counts.own = counts.own.saturating_add(node.own);
+        if node.line > 0 {
+            let list = &mut counts.lines;
+            let key = (frame, node.line as u32);
+            let position = *lines.entry(key).or_insert_with(|| {
+                list.push((node.line, 0, 0));
+                list.len() - 1
+            });
+            let (_, line_total, line_own) = &mut list[position];
+            *line_total = line_total.saturating_add(total);
+            *line_own = line_own.saturating_add(node.own);
+        }
+    }
+    result
+}
+
+/// The total of every node; adds the totals of frames to `result` on the way. Depth first, without
+/// recursion: stacks may be thousands deep.
+fn node_totals(nodes: &[Node], indices: &[u32], result: &mut [FrameTotals]) -> Vec<u64> {
+    let children = Children::of(nodes);
+    let mut totals: Vec<u64> = nodes.iter().map(|node| node.own).collect();
+    // How many times each frame is on the path at this moment.
+    let mut on_path = vec![0_u32; result.len()];
+    let mut node = ROOT;
+    loop {
+        // ROOT means «none» in the lists of children: it is nobody's child.
+        let mut next = children.first[node as usize];
+        while next == ROOT {
+            if node == ROOT {
+                return totals;
+            }
+            let total = totals[node as usize];
+            let frame = indices[node as usize] as usize;
+            on_path[frame] -= 1;
+            if on_path[frame] == 0 {
+                result[frame].total = result[frame].total.saturating_add(total);
+            }
+            let parent = nodes[node as usize].parent;
+            let above = &mut totals[parent as usize];
+            *above = above.saturating_add(total);
+            next = children.next[node as usize];
+            node = parent;
+        }
+        node = next;
+        on_path[indices[node as usize] as usize] += 1;
+    }
+}
+
+/// Lists of children, linked by node number; [`ROOT`] ends a list.
+struct Children {
+    first: Vec<u32>,
+    next: Vec<u32>,
+}
+
+impl Children {
+    fn of(nodes: &[Node]) -> Self {
+        let mut first = vec![ROOT; nodes.len()];
+        let mut next = vec![ROOT; nodes.len()];
+        for (number, node) in (0..).zip(nodes).skip(1) {
+            let head = &mut first[node.parent as usize];
+            next[number as usize] = *head;
+            *head = number;
+        }
+        Self { first, next }
+    }
+}

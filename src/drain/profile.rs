@@ -1,0 +1,46 @@
+//! The finished value: plain data, its frames still opaque.
+
+use super::frames;
+use super::raw::Raw;
+
+/// What a session saw, counted as StackProf counts. All counts are sums of weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// All samples, GC's included.
+    pub samples: u64,
+    /// Samples inside garbage collection.
+    pub gc_samples: u64,
+    /// Samples whose stack was deeper than was recorded; their root side is missing.
+    pub truncated: u64,
+    /// Every distinct frame in order of first sight; within one sample leaf first, but
+    /// `(garbage collection)` before its phase.
+    pub frames: Vec<FrameTotals>,
+    /// Stacks in order of time; `None` unless raw was asked for and a stack with frames recorded.
+    pub raw: Option<Raw>,
+}
+
+/// The counts of one frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameTotals {
+    /// VALUE of the method entry or iseq, or a fake frame.
+    pub frame: u64,
+    /// Samples in which the frame occurs, once per sample even in recursion.
+    pub total: u64,
+    /// Samples in which the frame is the leaf (StackProf's `samples`).
+    pub own: u64,
+    /// Calls made by this frame: index of the callee in [`Profile::frames`] and the samples, once
+    /// per adjacent pair (so recursion can exceed `total`). In order of first sight; empty for
+    /// a frame that was only ever a leaf.
+    pub edges: Vec<(u32, u64)>,
+    /// Current lines above 0: line, its total (once per occurrence, recursion included), its own
+    /// samples (leaf only). In order of first sight.
+    pub lines: Vec<(i32, u64, u64)>,
+}
+
+impl Profile {
+    /// Visits every real frame once, never a fake one: what GC must mark while the profile is
+    /// turned into names.
+    pub fn each_frame(&self, visit: impl FnMut(u64)) {
+        frames::each_real(self.frames.iter().map(|totals| totals.frame), visit);
+    }
+}

@@ -1,0 +1,212 @@
+//! The calling-context tree: one node per distinct path of frames and lines from the root.
+//!
+//! Nodes lie in one array and know their parent; children are found by a hash table of node
+//! numbers over that array (4 bytes an entry), keyed by parent, frame and line. The path of the
+//! last stack is kept, so that the part a stack shares with the one before it, at the root side,
+//! costs one compare a frame and no hash.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+use static_assertions::assert_eq_size;
+
+use super::frames::FrameSet;
+use super::Corrupt;
+use crate::sample::FrameLine;
+
+/// Number of the node above all stacks; it has no frame and is its own parent.
+pub(super) const ROOT: u32 = 0;
+
+/// One calling context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    /// Frame at the end of the path.
+    pub(super) frame: u64,
+    /// Sum of the weights of the records that ended here.
+    pub(super) own: u64,
+    /// Number of the calling node.
+    pub(super) parent: u32,
+    /// Current line of the frame.
+    pub(super) line: i32,
+}
+
+assert_eq_size!(Node, [u64; 3]);
+
+/// One frame of the last path, with its node.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    frame: u64,
+    line: i32,
+    node: u32,
+}
+
+assert_eq_size!(Step, [u64; 2]);
+
+/// The tree, and the path that was walked last.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    /// Numbers of all nodes but the root, by parent, frame and line.
+    children: HashTable<u32>,
+    /// A chain of nodes from below the root, the last stack or one that continues it.
+    path: Vec<Step>,
+}
+
+impl Tree {
+    /// The root alone.
+    pub(super) fn new() -> Self {
+        let root = Node {
+            frame: 0,
+            own: 0,
+            parent: ROOT,
+            line: 0,
+        };
+        Self {
+            nodes: vec![root],
+            children: HashTable::new(),
+            path: Vec::new(),
+        }
+    }
+
+    /// The node of a whole stack, given leaf first; missing nodes and their frames are added.
+    pub(super) fn descend(
+        &mut self,
+        leaf_first: &[FrameLine],
+        frames: &mut FrameSet,
+    ) -> Result<u32, Corrupt> {
+        let shared = self.shared(leaf_first);
+        if shared == leaf_first.len() {
+            // The path may go on below this stack; it stays, for the stack that comes back to it.
+            return Ok(shared.checked_sub(1).map_or(ROOT, |i| self.path[i].node));
+        }
+        self.path.truncate(shared);
+        let mut parent = self.path.last().map_or(ROOT, |step| step.node);
+        let mut rest = &leaf_first[..leaf_first.len() - shared];
+        while let Some((&frame, leafward)) = rest.split_last() {
+            let Some(node) = self.child(parent, frame) else {
+                return self.grow(parent, rest, frames);
+            };
+            self.step(frame, node);
+            parent = node;
+            rest = leafward;
+        }
+        Ok(parent)
+    }
+
+    /// The child of `parent` for `frame`, added if it is missing. Leaves the path alone.
+    pub(super) fn child_or_new(
+        &mut self,
+        parent: u32,
+        frame: FrameLine,
+        frames: &mut FrameSet,
+    ) -> Result<u32, Corrupt> {
+        if let Some(node) = self.child(parent, frame) {
+            return Ok(node);
+        }
+        let node = self.numbers(1)?;
+        self.add(node, parent, frame, frames);
+        Ok(node)
+    }
+
+    /// Adds `weight` to a node that this tree returned.
+    pub(super) fn credit(&mut self, node: u32, weight: u64) {
+        let own = &mut self.nodes[node as usize].own;
+        *own = own.saturating_add(weight);
+    }
+
+    /// Number of nodes, without the root.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len() - 1
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+            + self.children.allocation_size()
+            + self.path.capacity() * size_of::<Step>()
+    }
+
+    /// All nodes, the root first; within what one record added, leaf first.
+    pub(super) fn into_nodes(self) -> Vec<Node> {
+        self.nodes
+    }
+
+    /// How many frames from the root side the path has in common with a stack.
+    fn shared(&self, leaf_first: &[FrameLine]) -> usize {
+        self.path
+            .iter()
+            .zip(leaf_first.iter().rev())
+            .take_while(|(step, frame)| step.frame == frame.frame && step.line == frame.line)
+            .count()
+    }
+
+    fn child(&self, parent: u32, frame: FrameLine) -> Option<u32> {
+        let same = |&i: &u32| {
+            let node = &self.nodes[i as usize];
+            node.parent == parent && node.frame == frame.frame && node.line == frame.line
+        };
+        let found = self.children.find(hash(parent, frame), same);
+        found.copied()
+    }
+
+    /// Adds a whole branch of new nodes under `parent` and returns its leaf. Numbers go up from the
+    /// leaf, and so does the order of first sight: the order in which StackProf meets frames,
+    /// edges and lines within a sample.
+    fn grow(
+        &mut self,
+        parent: u32,
+        leaf_first: &[FrameLine],
+        frames: &mut FrameSet,
+    ) -> Result<u32, Corrupt> {
+        let leaf = self.numbers(leaf_first.len())?;
+        let mut node = leaf;
+        let (&top, below) = leaf_first.split_last().ok_or(Corrupt::Length)?;
+        for &frame in below {
+            self.add(node, node + 1, frame, frames);
+            node += 1;
+        }
+        self.add(node, parent, top, frames);
+        for (offset, &frame) in leaf_first.iter().enumerate().rev() {
+            self.step(frame, leaf + offset as u32);
+        }
+        Ok(leaf)
+    }
+
+    /// The first of `count` consecutive free node numbers.
+    fn numbers(&self, count: usize) -> Result<u32, Corrupt> {
+        match u32::try_from(self.nodes.len() + count) {
+            Ok(end) => Ok(end - count as u32),
+            Err(_) => Err(Corrupt::TreeFull),
+        }
+    }
+
+    fn add(&mut self, number: u32, parent: u32, frame: FrameLine, frames: &mut FrameSet) {
+        frames.add(frame.frame);
+        self.nodes.push(Node {
+            frame: frame.frame,
+            own: 0,
+            parent,
+            line: frame.line,
+        });
+        let nodes = &self.nodes;
+        self.children
+            .insert_unique(hash(parent, frame), number, |&i| {
+                let node = &nodes[i as usize];
+                hash(node.parent, FrameLine::new(node.frame, node.line))
+            });
+    }
+
+    fn step(&mut self, frame: FrameLine, node: u32) {
+        self.path.push(Step {
+            frame: frame.frame,
+            line: frame.line,
+            node,
+        });
+    }
+}
+
+fn hash(parent: u32, frame: FrameLine) -> u64 {
+    let place = u64::from(parent) << 32 | u64::from(frame.line as u32);
+    FxBuildHasher.hash_one((place, frame.frame))
+}

@@ -1,0 +1,579 @@
+//! Composes capture, ring and drain; knows the order of start and stop.
+//!
+//! Law of the room: every method is called under the GVL, which is the lock of the consumer and of
+//! the tables (I2). Only what is behind [`Shared`] is ever touched by anyone else.
+
+use crate::capture::control::ThreadIdentity;
+use crate::capture::counters::Counts;
+use crate::capture::plan::{Capture, Plan, Reading, WeightClock};
+use crate::capture::preflight::{self, Layout};
+use crate::capture::scratch::{Scratch, WALK_LIMIT};
+use crate::capture::signal::{self, Installed};
+use crate::capture::tick::{Source, SourceKind, TickPlan};
+use crate::capture::vm_hooks::VmHooks;
+use crate::capture::writer::Writer;
+use crate::capture::{clock, fork, handler, Shared};
+use crate::config::{Config, Mode};
+use crate::drain::{Options, Profile, Tables};
+use crate::ring::{self, Consumer, Producer};
+use crate::sample::{Frames, Header, Kind, FIXED_WORDS, MAX_RECORD_WORDS, NO_SLOT};
+use std::io;
+use std::ops::ControlFlow;
+
+/// Longest time that one drain job keeps the GVL, in ns; what is left waits for the next.
+const SLICE_NS: u64 = 200_000;
+/// Records between two looks at the clock.
+const RECORDS_PER_LOOK: usize = 32;
+/// How long stop waits for ticks that were sent and not yet taken, before a foreign handler is put
+/// back on the signal, in ns.
+const SETTLE_NS: u64 = 5_000_000;
+
+/// What drains have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainStats {
+    /// Number of drains.
+    pub count: u64,
+    /// Records drained.
+    pub records: u64,
+    /// Records that no producer writes; each time the whole ring was given up.
+    pub corrupt: u64,
+    /// Time in drains, in ns.
+    pub ns: u64,
+    /// Longest drain, in ns.
+    pub max_ns: u64,
+}
+
+/// A reading of everything that the profiler knows of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Whether a profile is being taken.
+    pub running: bool,
+    /// What happened to each tick.
+    pub counts: Counts,
+    /// What drains have cost.
+    pub drains: DrainStats,
+    /// Words that the ring holds at most.
+    pub ring_words: usize,
+    /// Memory of the tables in bytes.
+    pub table_bytes: usize,
+    /// Distinct calling contexts.
+    pub nodes: usize,
+    /// Threads being sampled.
+    pub threads: usize,
+    /// Sum of weights in the tables.
+    pub samples: u64,
+    /// `direct` or `postponed`; why the latter, if it was not asked for, is the extension's to say.
+    pub capture: &'static str,
+    /// `thread`, `timer`, or empty where no clock ticks.
+    pub tick: &'static str,
+    /// Name of the signal, or empty.
+    pub signal: String,
+    /// Time since start, or between start and stop, in ns.
+    pub elapsed_ns: u64,
+}
+
+/// What runs while a timed profile is taken.
+#[derive(Debug)]
+struct Ticking {
+    source: Source,
+    installed: Installed,
+}
+
+/// What runs while any profile is taken.
+#[derive(Debug)]
+struct Running {
+    config: Config,
+    ticking: Option<Ticking>,
+    /// The thread that called start.
+    starter: ThreadIdentity,
+}
+
+/// The halves of the ring, while nobody profiles.
+#[derive(Debug)]
+struct Idle {
+    producer: Producer,
+    scratch: Scratch,
+}
+
+/// The one profiler of a process.
+#[derive(Debug)]
+pub struct Session {
+    shared: &'static Shared,
+    consumer: Option<Consumer>,
+    running: Option<Running>,
+    tables: Tables,
+    /// The last start's.
+    config: Config,
+    /// Records are in the tables, or could be, that nobody has read.
+    unread: bool,
+    finished: Option<Profile>,
+    started_ns: u64,
+    elapsed_ns: u64,
+    drains: DrainStats,
+    ring_words: usize,
+    capture: &'static str,
+    tick: &'static str,
+    signal: String,
+}
+
+/// What a start needs to know of the VM.
+#[derive(Clone, Copy, Debug)]
+pub struct VmFacts {
+    /// Where stacks are walked.
+    pub layout: Option<Layout>,
+    /// Ruby 3.1's outermost pseudo frame, or 0.
+    pub pseudo_root: u64,
+}
+
+impl Session {
+    /// A session over the VM behind `hooks`.
+    ///
+    /// # Safety
+    /// Under the GVL on a Ruby thread; the hooks stay valid until [`Session::vm_went_down`].
+    #[must_use]
+    pub unsafe fn new(hooks: VmHooks) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { handler::warm_up(&hooks) };
+        let shared = Shared::leak(hooks);
+        fork::watch(shared);
+        Self {
+            shared,
+            consumer: None,
+            running: None,
+            tables: Tables::new(Options::default()),
+            config: Config::new(Mode::Wall),
+            unread: false,
+            finished: None,
+            started_ns: 0,
+            elapsed_ns: 0,
+            drains: DrainStats::default(),
+            ring_words: 0,
+            capture: "direct",
+            tick: "",
+            signal: String::new(),
+        }
+    }
+
+    /// Tries a layout on the calling thread (see [`preflight::self_test`]).
+    ///
+    /// # Safety
+    /// Under the GVL on the Ruby thread whose `rb_thread_t` is at `vm_thread`.
+    #[must_use]
+    pub unsafe fn layout_holds(&self, layout: Layout, vm_thread: usize) -> bool {
+        let mut frames = vec![0; WALK_LIMIT];
+        let mut lines = vec![0; WALK_LIMIT];
+        // SAFETY: the caller's promise.
+        unsafe {
+            preflight::self_test(
+                layout,
+                vm_thread,
+                &self.shared.hooks,
+                &mut frames,
+                &mut lines,
+            )
+        }
+    }
+
+    /// Whether a profile is being taken.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The configuration of the last start.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Starts a profile for `threads` (the first is the one that starts it). What an earlier
+    /// profile left unread stays, and is added to.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no signal, thread or timer to give; nothing runs then.
+    pub fn start(
+        &mut self,
+        config: Config,
+        facts: VmFacts,
+        starter: ThreadIdentity,
+        others: &[ThreadIdentity],
+    ) -> io::Result<()> {
+        debug_assert!(self.running.is_none());
+        let capture = match facts.layout {
+            Some(layout) => Capture::Direct(layout),
+            None => Capture::Postponed,
+        };
+        let kind = SourceKind::of(config.tick);
+        let signal = if config.mode.is_timed() {
+            Some(signal::choose()?)
+        } else {
+            None
+        };
+        self.begin_tables(config);
+        let by_cpu = config.mode == Mode::Cpu;
+        let idle = self.idle_halves(config.buffer);
+        let plan = Plan {
+            clock: if by_cpu {
+                WeightClock::Cpu
+            } else {
+                WeightClock::Wall
+            },
+            interval_ns: config.interval_ns(),
+            ignore_gc: config.ignore_gc,
+            capture,
+            reading: if kind == SourceKind::Thread {
+                Reading::BeforeTick
+            } else {
+                Reading::InHandler
+            },
+            high_water: idle.producer.capacity() / 2,
+            pseudo_root: facts.pseudo_root,
+            #[cfg(feature = "testing")]
+            skip_preflight: self.shared.testing.skip_preflight(),
+        };
+        let writer = Writer::new(idle.producer, idle.scratch, plan);
+        // SAFETY: (I1) under the GVL, and the gate has been closed and vacant since stop (or birth).
+        unsafe { self.shared.open(writer) };
+        let mut running = Running {
+            config,
+            ticking: None,
+            starter,
+        };
+        if let Some(signal) = signal {
+            self.shared.admit(starter, by_cpu);
+            if by_cpu {
+                for &thread in others {
+                    self.shared.admit(thread, true);
+                }
+            }
+            match self.start_ticking(kind, TickPlan::new(plan.interval_ns, by_cpu, signal)) {
+                Ok(ticking) => running.ticking = Some(ticking),
+                Err(error) => {
+                    self.shared.dismiss_all();
+                    self.shared.close();
+                    self.consumer = None;
+                    return Err(error);
+                }
+            }
+        }
+        self.capture = match capture {
+            Capture::Direct(_) => "direct",
+            Capture::Postponed => "postponed",
+        };
+        self.tick = if config.mode.is_timed() {
+            kind.name()
+        } else {
+            ""
+        };
+        self.signal = signal.map_or_else(String::new, signal::name);
+        self.config = config;
+        self.running = Some(running);
+        self.unread = true;
+        Ok(())
+    }
+
+    /// The tables for a start: those that wait to be read, or new ones.
+    fn begin_tables(&mut self, config: Config) {
+        if !self.unread || self.finished.is_some() {
+            self.tables = Tables::new(Options {
+                raw: config.raw,
+                monotone_deltas: config.mode == Mode::Custom,
+            });
+            self.shared.counters.reset();
+            self.drains = DrainStats::default();
+            self.finished = None;
+            self.elapsed_ns = 0;
+        }
+        self.started_ns = clock::monotonic();
+        self.tables.resume(self.started_ns, config.raw);
+    }
+
+    fn start_ticking(&self, kind: SourceKind, plan: TickPlan) -> io::Result<Ticking> {
+        let installed = signal::install(plan.signal)?;
+        match Source::start(kind, plan, self.shared) {
+            Ok(source) => {
+                fork::timers_tick((kind == SourceKind::Timer).then_some(plan));
+                Ok(Ticking { source, installed })
+            }
+            Err(error) => {
+                installed.restore();
+                Err(error)
+            }
+        }
+    }
+
+    /// The producer's half and the scratch, made anew when the size of the ring changes.
+    fn idle_halves(&mut self, buffer: u64) -> Idle {
+        // The ring of the profile before is empty by now; a new one costs a few hundred µs.
+        let words = usize::try_from(buffer / 8).unwrap_or(usize::MAX);
+        let (producer, consumer) = ring::with_capacity(words);
+        self.ring_words = consumer.capacity();
+        self.consumer = Some(consumer);
+        Idle {
+            producer,
+            scratch: Scratch::new(),
+        }
+    }
+
+    /// Ends the profile: no tick, no handler, everything drained. False if none was running.
+    pub fn stop(&mut self) -> bool {
+        let Some(running) = self.running.take() else {
+            return false;
+        };
+        if let Some(ticking) = running.ticking {
+            ticking.source.stop(self.shared);
+            fork::timers_tick(None);
+            self.shared.let_ticks_arrive(SETTLE_NS);
+            ticking.installed.restore();
+        }
+        self.shared.dismiss_all();
+        let writer = self.shared.close();
+        self.drain_all();
+        if let Some(mut writer) = writer {
+            self.shared.counters.missed.add(writer.take_missed());
+            let owed = writer.take_owed();
+            if owed.weight > 0 && !self.tables.credit_last(owed.weight, owed.time) {
+                self.shared.counters.missed.add(owed.weight);
+            }
+        }
+        self.consumer = None;
+        self.tables.forget_last();
+        self.elapsed_ns += clock::monotonic() - self.started_ns;
+        true
+    }
+
+    /// One sample of the calling thread now. False if no profile is being taken.
+    pub fn sample(&mut self) -> bool {
+        if self.running.is_none() {
+            return false;
+        }
+        self.make_room();
+        self.shared.sample_now(NO_SLOT);
+        true
+    }
+
+    /// The safepoint that a tick waits for, on the Thread `thread`.
+    pub fn safepoint(&mut self, thread: u64) {
+        if self.running.is_some() {
+            self.shared.safepoint(thread);
+        }
+    }
+
+    /// One bounded slice of draining, as a postponed job runs it.
+    pub fn drain_slice(&mut self) {
+        self.drain(Some(SLICE_NS));
+    }
+
+    /// Drains if the ring has no room for the deepest stack: samples of ours are never lost.
+    fn make_room(&mut self) {
+        let full = self
+            .consumer
+            .as_ref()
+            .is_some_and(|consumer| consumer.capacity() - consumer.used() < 2 * MAX_RECORD_WORDS);
+        if full {
+            self.drain_all();
+        }
+    }
+
+    fn drain_all(&mut self) {
+        self.drain(None);
+    }
+
+    fn drain(&mut self, slice_ns: Option<u64>) {
+        let Some(consumer) = &mut self.consumer else {
+            return;
+        };
+        let began = clock::monotonic();
+        let tables = &mut self.tables;
+        let mut corrupt = 0;
+        let mut records = 0_usize;
+        let drained = consumer.read(record_words, |record| {
+            // I4: into the tables first; the ring moves its head when this returns.
+            if tables.insert(record.words()).is_err() {
+                corrupt += 1;
+            }
+            records += 1;
+            let look = records.is_multiple_of(RECORDS_PER_LOOK);
+            match slice_ns {
+                Some(limit) if look && clock::monotonic() - began >= limit => {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        });
+        if drained.corrupt {
+            corrupt += 1;
+            tables.forget_last();
+        }
+        let spent = clock::monotonic() - began;
+        self.drains.count += 1;
+        self.drains.records += records as u64;
+        self.drains.corrupt += corrupt;
+        self.drains.ns += spent;
+        self.drains.max_ns = self.drains.max_ns.max(spent);
+        // Only now: a request that came sooner would be for room that is being made.
+        self.shared.drain_done();
+    }
+
+    /// The finished profile: `None` while running, before any start, and once it was read
+    /// ([`Session::profile_read`]). Its frames stay marked.
+    pub fn profile(&mut self) -> Option<&Profile> {
+        if self.running.is_some() || !self.unread {
+            return None;
+        }
+        if self.finished.is_none() {
+            let tables = std::mem::replace(&mut self.tables, Tables::new(Options::default()));
+            self.finished = Some(tables.finish(self.config.interval_ns()));
+        }
+        self.finished.as_ref()
+    }
+
+    /// The finished profile was turned into a result; it is given up.
+    pub fn profile_read(&mut self) {
+        self.unread = false;
+        self.finished = None;
+    }
+
+    /// Whether [`Session::profile`] has something to give.
+    #[must_use]
+    pub fn has_profile(&self) -> bool {
+        self.running.is_none() && self.unread
+    }
+
+    /// Whether an allocation of this running profile is to be sampled (object mode).
+    #[must_use]
+    pub fn samples_objects(&self) -> Option<u64> {
+        let running = self.running.as_ref()?;
+        (running.config.mode == Mode::Object).then_some(running.config.interval)
+    }
+
+    /// A thread was born. Sampled in CPU mode.
+    pub fn thread_born(&mut self, thread: ThreadIdentity) {
+        let Some(running) = &self.running else { return };
+        let Some(ticking) = &running.ticking else {
+            return;
+        };
+        // The native thread may have been another Ruby thread's before.
+        if let Some(old) = self.shared.find(thread.tid) {
+            self.shared.dismiss(old);
+        }
+        if running.config.mode != Mode::Cpu {
+            return;
+        }
+        if let Some(token) = self.shared.admit(thread, true) {
+            if ticking.source.thread_admitted(self.shared, token).is_err() {
+                self.shared.dismiss(token);
+                self.shared.counters.threads_skipped.add_one();
+            }
+        }
+    }
+
+    /// A thread that cannot be sampled was born (another ractor's, or one without a native thread of
+    /// its own).
+    pub fn thread_skipped(&mut self) {
+        if self.running.is_some() {
+            self.shared.counters.threads_skipped.add_one();
+        }
+    }
+
+    /// The thread with that kernel id ends its Ruby life.
+    pub fn thread_died(&mut self, tid: i32) {
+        if let Some(token) = self.shared.find(tid) {
+            self.shared.dismiss(token);
+        }
+    }
+
+    /// Calls `visit` with every VALUE that must stay alive and in place: frames in the tables, in the
+    /// ring, and in a profile being turned into a result; Threads being sampled (I7). Reads only.
+    pub fn each_marked(&self, mut visit: impl FnMut(u64)) {
+        self.tables.each_frame(&mut visit);
+        if let Some(profile) = &self.finished {
+            profile.each_frame(&mut visit);
+        }
+        if let Some(consumer) = &self.consumer {
+            consumer.peek(record_words, |record| {
+                if Header(record.get(0)).kind() == Some(Kind::Stack) {
+                    for frame in Frames::new(record.words().skip(FIXED_WORDS)) {
+                        visit(frame.frame);
+                    }
+                }
+            });
+        }
+        self.shared.each_thread(&mut visit);
+        if let Some(running) = &self.running {
+            visit(running.starter.thread);
+        }
+    }
+
+    /// What the profiler knows of itself.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let running = self.running.is_some();
+        Stats {
+            running,
+            counts: self.shared.counters.read(),
+            drains: self.drains,
+            ring_words: self.ring_words,
+            table_bytes: self.tables.bytes(),
+            nodes: self.tables.nodes(),
+            threads: self.shared.thread_count(),
+            samples: self.tables.samples(),
+            capture: self.capture,
+            tick: self.tick,
+            signal: self.signal.clone(),
+            elapsed_ns: if running {
+                self.elapsed_ns + clock::monotonic() - self.started_ns
+            } else {
+                self.elapsed_ns
+            },
+        }
+    }
+
+    /// Intervals that were credited to no stack.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.shared.counters.missed.get()
+    }
+
+    /// A forked child drops what it has of the parent's profile (I12). True if it did.
+    pub fn clean_up_after_fork(&mut self) -> bool {
+        if !fork::take_in_child() {
+            return false;
+        }
+        if let Some(running) = self.running.take() {
+            if let Some(ticking) = running.ticking {
+                ticking.source.abandon();
+                ticking.installed.restore();
+            }
+        }
+        self.shared.dismiss_all();
+        // Not dropped, for a thread that does not exist here may have been inside: it is leaked.
+        std::mem::forget(self.shared.close());
+        std::mem::forget(self.consumer.take());
+        self.tables = Tables::new(Options::default());
+        self.finished = None;
+        self.unread = false;
+        self.elapsed_ns = 0;
+        self.drains = DrainStats::default();
+        self.shared.counters.reset();
+        true
+    }
+
+    /// The VM is going down: nothing of it is touched from now on. Ticks end, data stay as they are.
+    pub fn vm_went_down(&mut self) {
+        self.shared.vm_went_down();
+        self.stop();
+    }
+
+    /// Switches of the test build.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn shared(&self) -> &'static Shared {
+        self.shared
+    }
+}
+
+/// Length of a record by its first word, as the ring asks for it.
+fn record_words(header: u64) -> usize {
+    Header(header).words()
+}

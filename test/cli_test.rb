@@ -1,0 +1,358 @@
+# frozen_string_literal: true
+
+require "test_helper"
+
+module CliTesting
+  EXE = File.expand_path("../exe/ringprof", __dir__)
+  # Long enough for some samples, and easy to find.
+  BUSY = "def busy(n) = n < 2 ? n : busy(n - 1) + busy(n - 2); busy(23)"
+
+  def ringprof(*arguments, **options)
+    capture([RbConfig.ruby, "-w", *Subprocess::INCLUDES, EXE, *arguments], **options)
+  end
+
+  def ruby_busy(more = "")
+    [RbConfig.ruby, "-e", "#{BUSY}; #{more}"]
+  end
+
+  def in_directory(&block)
+    Dir.mktmpdir("ringprof test", &block)
+  end
+
+  def assert_refused(expected_status, pattern, *arguments)
+    out, err, status = ringprof(*arguments)
+    assert_equal expected_status, status.exitstatus, err
+    assert_empty out
+    assert_equal 1, err.lines.length, "one line and no backtrace:\n#{err}"
+    assert_match(/\Aringprof: /, err)
+    assert_match pattern, err
+  end
+end
+
+class CliRunTest < RingProf::TestCase
+  include CliTesting
+
+  def test_prints_the_report_after_the_output_of_the_command
+    out, err, status = ringprof("run", "--", *ruby_busy("puts 'from the command'"))
+    assert_equal 0, status.exitstatus, err
+    assert_empty err
+    assert_equal "from the command\n", out.lines.first
+    assert_match(/^  Mode: wall\(1000\)$/, out)
+    assert_match(/^  Elapsed: \d+\.\d\d s, capture: \w+, tick: \w+$/, out)
+    assert_match(/\d+ +\(.*%\) +Object#busy$/, out)
+  end
+
+  def test_options_reach_the_profile
+    in_directory do |dir|
+      dump = File.join(dir, "my profile.dump")
+      out, err, = ringprof("run", "--mode", "cpu", "--interval", "500", "--raw", "--ignore-gc", "--tick", "timer",
+                           "--out", dump, "--limit", "1", "--sort-total", "--", *ruby_busy)
+      assert_empty err
+      results = Marshal.load(File.binread(dump))
+      assert_equal [:cpu, 500], results.values_at(:mode, :interval)
+      assert results.key?(:raw)
+      assert_valid_results(results)
+      assert_equal 1, out.lines.drop_while { |line| !line.include?("FRAME") }.drop(1).length
+      assert_match(/tick: timer/, out)
+    end
+  end
+
+  def test_object_and_custom_mode
+    out, = ringprof("run", "--mode", "object", "--", RbConfig.ruby, "-e", "def make = Object.new; 100.times { make }")
+    assert_match(/Mode: object\(1\)/, out)
+    assert_match(/Object#make/, out)
+    out, = ringprof("run", "--mode", "custom", "--", RbConfig.ruby, "-e", "def here = RingProf.sample; 3.times { here }")
+    assert_match(/Mode: custom$/, out)
+    assert_match(/^ +3 \(100.0%\) +3 \(100.0%\) +RingProf.sample$/, out)
+  end
+
+  def test_a_relative_out_is_where_ringprof_was_called
+    in_directory do |dir|
+      Dir.mkdir(File.join(dir, "elsewhere"))
+      _, err, status = ringprof("run", "--out", "p.dump", "--", *ruby_busy("Dir.chdir 'elsewhere'"), chdir: dir)
+      assert_equal 0, status.exitstatus, err
+      assert_path_exists File.join(dir, "p.dump")
+    end
+  end
+
+  def test_the_exit_status_is_the_commands
+    { "exit 3" => 3, "exit" => 0, "raise 'boom'" => 1, "abort" => 1, "exit false" => 1, "Process.kill(:TERM, $$); sleep" => 143,
+      "Process.kill(:INT, $$); sleep" => 130 }.each do |ending, expected|
+      out, err, status = ringprof("run", "--", *ruby_busy(ending))
+      assert_equal expected, status.exitstatus, "#{ending}: #{err}"
+      assert_match(/Object#busy/, out, ending)
+    end
+  end
+
+  def test_a_profile_that_was_lost_is_said_to_be
+    { "exit!" => 1, "exit! 7" => 7, "Process.kill(:KILL, $$)" => 137 }.each do |ending, expected|
+      out, err, status = ringprof("run", "--", *ruby_busy(ending))
+      assert_equal expected, status.exitstatus, "#{ending}: #{err}"
+      assert_match(/\Aringprof: no profile: /, err)
+      assert_empty out
+    end
+  end
+
+  def test_a_former_file_is_not_taken_for_the_profile
+    in_directory do |dir|
+      path = File.join(dir, "old.dump")
+      File.binwrite(path, Marshal.dump({ frames: {}, samples: 77 }))
+      out, err, status = ringprof("run", "--out", path, "--", "true")
+      assert_equal 1, status.exitstatus
+      assert_match(/no profile/, err)
+      refute_match(/77/, out)
+    end
+  end
+
+  def test_commands_that_cannot_be_run
+    assert_refused(127, /cannot run \S*nonesuch: No such file or directory/, "run", "--", "/nonexistent/nonesuch")
+    assert_refused(127, /cannot run nonesuch command: /, "run", "nonesuch command")
+    assert_refused(126, /cannot run .*: Permission denied/, "run", "--", __FILE__)
+  end
+
+  def test_the_first_ruby_under_a_shell_is_profiled
+    script = %(#{RbConfig.ruby} -e "$1"; echo between; #{RbConfig.ruby} -e 'def second(n) = n < 2 ? n : second(n - 1) + second(n - 2); second(23)')
+    out, err, status = ringprof("run", "--", "sh", "-c", script, "sh", BUSY)
+    assert_equal 0, status.exitstatus, err
+    assert_empty err
+    assert_match(/Object#busy/, out)
+    refute_match(/Object#second/, out)
+  end
+
+  def test_a_ruby_that_execs_another_is_profiled_on
+    out, err, status = ringprof("run", "--", RbConfig.ruby, "-e", "exec(*ARGV)", *ruby_busy)
+    assert_equal 0, status.exitstatus, err
+    assert_match(/Object#busy/, out)
+  end
+
+  def test_children_of_the_ruby_are_not_profiled
+    more = "system(#{RbConfig.ruby.inspect}, '-e', 'def inner(n) = n < 2 ? n : inner(n - 1) + inner(n - 2); inner(20); puts 1'); " \
+           "Process.wait(fork { busy(20) })"
+    out, err, status = ringprof("run", "--", *ruby_busy(more))
+    assert_equal 0, status.exitstatus, err
+    assert_empty err
+    assert_match(/Object#busy/, out)
+    refute_match(/inner/, out)
+  end
+
+  def test_a_program_that_profiles_itself_keeps_running
+    out, err, status = ringprof("run", "--", *ruby_busy("require 'ringprof'; p RingProf.run { busy(5) }"))
+    assert_equal 0, status.exitstatus, err
+    assert_match(/^nil$/, out)
+    assert_match(/Object#busy/, out)
+    _, err, status = ringprof("run", "--", *ruby_busy("RingProf.stop; RingProf.results"))
+    assert_equal 1, status.exitstatus
+    assert_match(/the program read the results itself/, err)
+  end
+
+  def test_nothing_but_ringprof_is_loaded_into_the_program
+    script = "puts $LOADED_FEATURES.grep(/ringprof/).map { |f| File.basename(f) }.sort.join(' '); puts $LOADED_FEATURES.grep(/json|optparse|tmpdir|fileutils/)"
+    out, = ringprof("run", "--", RbConfig.ruby, "--disable-gems", "-e", script)
+    assert_equal "autorun.rb errors.rb native.rb results.rb ringprof.rb ringprof.so version.rb\n", out.lines.first
+    assert_equal "#{"=" * 34}\n", out.lines[1]
+  end
+
+  def test_the_environment_of_the_user_is_kept
+    in_directory do |dir|
+      File.write(File.join(dir, "mine.rb"), "MINE = 1")
+      out, err, = ringprof("run", "--", RbConfig.ruby, "-e", "p MINE, $VERBOSE; #{BUSY}", env: { "RUBYLIB" => dir, "RUBYOPT" => "-W0 -rmine" })
+      assert_empty err
+      assert_equal %W[1\n nil\n], out.lines.first(2)
+    end
+  end
+
+  def test_paths_with_spaces
+    in_directory do |dir|
+      link = File.join(dir, "a checkout")
+      File.symlink(Subprocess::ROOT, link)
+      program = File.join(dir, "my program.rb")
+      File.write(program, "#{BUSY}; p ARGV")
+      includes = Subprocess::INCLUDES.map { |flag| flag.sub(Subprocess::ROOT, link) }
+      command = [RbConfig.ruby, *includes, File.join(link, "exe/ringprof"), "run", "--", RbConfig.ruby, program, "an argument", "--out"]
+      out, err, status = capture(command, env: { "TMPDIR" => dir })
+      assert_equal 0, status.exitstatus, err
+      assert_equal "[\"an argument\", \"--out\"]\n", out.lines.first
+      assert_match(/Object#busy/, out)
+      assert_equal ["a checkout", "my program.rb"], Dir.children(dir).sort, "temporary files are gone"
+    end
+  end
+
+  def test_signals_meant_for_the_command_reach_it
+    in_directory do |dir|
+      ready = File.join(dir, "ready")
+      script = "trap(:TERM) { puts 'terminated in order'; exit 5 }; File.write(#{ready.inspect}, ''); #{BUSY}; sleep"
+      out = File.join(dir, "out")
+      pid = Process.spawn(RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--", RbConfig.ruby, "-e", script, out: out)
+      sleep 0.01 until File.exist?(ready)
+      Process.kill(:INT, pid)
+      Process.kill(:TERM, pid)
+      assert_equal 5, wait_for_status(pid)
+      assert_match(/\Aterminated in order\n=+\n/, File.read(out))
+    end
+  end
+
+  def test_bad_options
+    assert_refused(2, /name the command to profile/, "run")
+    assert_refused(2, /name the command to profile/, "run", "--raw", "--")
+    assert_refused(2, /invalid argument: --mode walls/, "run", "--mode", "walls", "--", "true")
+    assert_refused(2, /invalid argument: --tick sun/, "run", "--tick", "sun", "--", "true")
+    assert_refused(2, /invalid argument: --interval often/, "run", "--interval", "often", "--", "true")
+    %w[0 1000000].each { |interval| assert_refused(2, /between 1 and 999999/, "run", "--interval", interval, "--", "true") }
+    assert_refused(2, /invalid argument: --limit -1/, "run", "--limit=-1", "--", "true")
+    assert_refused(2, /invalid option: --nonsense/, "run", "--nonsense", "--", "true")
+    assert_refused(2, /missing argument: --out/, "run", "--out")
+  end
+
+  def test_a_target_that_cannot_be_written_is_told_before_the_command_runs
+    assert_refused(1, %r{cannot write /nonexistent/x: no directory /nonexistent}, "run", "--out", "/nonexistent/x", "--", "echo", "ran")
+    assert_refused(1, /cannot write .*: it is a directory/, "run", "--out", Dir.tmpdir, "--", "echo", "ran")
+  end
+
+  private
+
+  def wait_for_status(pid)
+    status = wait_for(pid, 60) || flunk("still running")
+    status.exitstatus
+  end
+end
+
+class CliReportTest < RingProf::TestCase
+  include CliTesting
+
+  def test_reports_a_file
+    with_dump do |path|
+      out, err, status = ringprof("report", path)
+      assert_equal [0, ""], [status.exitstatus, err]
+      assert_match(/Mode: custom\n  Samples: 3 /, out)
+      assert_equal out, ringprof(path).first
+      assert_equal 1, ringprof(path, "--limit", "1").first.lines.length - 6
+      assert_equal 1, ringprof("--limit", "1", path).first.lines.length - 6
+      assert_match(/RingProf.sample$/, out.lines[6])
+      refute_match(/RingProf.sample$/, ringprof("report", "--sort-total", path).first.lines.last)
+    end
+  end
+
+  def test_reports_json
+    with_dump do |path|
+      json = "#{path}.json"
+      File.write(json, JSON.generate(Marshal.load(File.binread(path))))
+      assert_equal ringprof(path).first, ringprof(json).first
+    end
+  end
+
+  def test_bad_input
+    assert_refused(2, /name one profile file/, "report")
+    assert_refused(2, /name one profile file/, "report", "a", "b")
+    assert_refused(1, %r{cannot read /nonexistent: No such file or directory}, "report", "/nonexistent")
+    assert_refused(1, /cannot read .*: Is a directory/, "report", Dir.tmpdir)
+    assert_refused(1, /is not a profile/, "report", __FILE__)
+    assert_refused(1, /is not a profile/, __FILE__)
+    assert_refused(2, /no such command or file: nonsense/, "nonsense")
+    assert_refused(2, /invalid option/, "--nonsense")
+  end
+
+  def test_help_and_version
+    %w[-h --help help].each do |argument|
+      out, err, status = ringprof(argument)
+      assert_equal [0, ""], [status.exitstatus, err]
+      ["ringprof run ", "ringprof report ", "Examples:"].each { |text| assert_includes out, text }
+    end
+    assert_equal ringprof("--help").first, ringprof.first
+    assert_equal "ringprof #{RingProf::VERSION}\n", ringprof("--version").first
+    %w[run report].each do |command|
+      out, err, status = ringprof(command, "--help")
+      assert_equal [0, ""], [status.exitstatus, err]
+      assert_match(/\AUsage: ringprof #{command} .*Examples:.*Options:.*--limit N/m, out)
+      assert_equal out, ringprof("help", command).first
+    end
+    assert_refused(2, /no such command: nonsense/, "help", "nonsense")
+  end
+
+  def test_a_reader_that_goes_away
+    with_dump do |path|
+      command = [RbConfig.ruby, *Subprocess::INCLUDES, EXE, "report", path].map { |word| "'#{word}'" }.join(" ")
+      _, err, = capture(["sh", "-c", "#{command} | true"])
+      assert_empty err
+    end
+  end
+
+  private
+
+  def with_dump
+    in_directory do |dir|
+      path = File.join(dir, "profile.dump")
+      RingProf.run(mode: :custom, out: path) { 3.times { sample_here } }.close
+      yield path
+    end
+  end
+end
+
+class AutorunTest < RingProf::TestCase
+  include CliTesting
+
+  def test_dumps_at_exit_and_says_so
+    in_directory do |dir|
+      path = File.join(dir, "profile.dump")
+      _, err, status = autorun("#{BUSY}; exit 4", "RINGPROF_OUT" => path, "RINGPROF_MODE" => "cpu", "RINGPROF_INTERVAL" => "500",
+                                                  "RINGPROF_RAW" => "1", "RINGPROF_IGNORE_GC" => "0")
+      assert_equal 4, status.exitstatus
+      assert_equal "RingProf results dumped at: #{path}\n", err
+      results = Marshal.load(File.binread(path))
+      assert_equal [:cpu, 500], results.values_at(:mode, :interval)
+      assert_operator frame_named(results, "Object#busy")[:total_samples], :>, 0
+      assert_valid_results(results)
+      noted = results[:metadata][:ringprof]
+      assert_equal RingProf::VERSION, noted[:version]
+      assert_kind_of Hash, noted[:stats]
+    end
+  end
+
+  def test_the_file_has_a_default_name
+    in_directory do |dir|
+      out, = autorun("print Process.pid; Dir.chdir('/')", chdir: dir)
+      assert_equal ["ringprof-#{out}.dump"], Dir.children(dir)
+    end
+  end
+
+  def test_an_exception_is_reported_as_ever
+    in_directory do |dir|
+      _, err, status = autorun("raise 'boom'", chdir: dir)
+      assert_equal 1, status.exitstatus
+      assert_match(/boom \(RuntimeError\)/, err)
+      assert_equal 1, Dir.children(dir).length
+    end
+  end
+
+  def test_what_the_program_does_at_exit_is_profiled_too
+    in_directory do |dir|
+      autorun("def at_the_end(n) = n < 2 ? n : at_the_end(n - 1) + at_the_end(n - 2); at_exit { at_the_end(23) }", chdir: dir)
+      results = Marshal.load(File.binread(Dir.glob("#{dir}/*").first))
+      assert_operator frame_named(results, "Object#at_the_end")[:total_samples], :>, 0
+    end
+  end
+
+  def test_bad_settings_end_the_program_with_one_line
+    { "RINGPROF_MODE" => "walls", "RINGPROF_INTERVAL" => "often", "RINGPROF_TICK" => "sun" }.each do |name, value|
+      out, err, status = autorun("print 'ran'", name => value)
+      assert_equal 1, status.exitstatus
+      assert_empty out
+      assert_equal 1, err.lines.length, err
+      assert_match(/\Aringprof: /, err)
+    end
+  end
+
+  def test_a_target_that_cannot_be_written_does_not_change_the_exit_status
+    _, err, status = autorun("exit 3", "RINGPROF_OUT" => "/nonexistent/x")
+    assert_equal 3, status.exitstatus
+    assert_match(/\Aringprof: cannot write the profile: No such file or directory/, err)
+    _, err, status = autorun("exit 3", "RINGPROF_OUT" => "/dev/full")
+    assert_equal 3, status.exitstatus
+    assert_match(/\Aringprof: cannot write the profile: No space left/, err)
+  end
+
+  private
+
+  def autorun(script, chdir: nil, **env)
+    capture([RbConfig.ruby, *Subprocess::INCLUDES, "-rringprof/autorun", "-e", script], env: env.transform_keys(&:to_s), chdir: chdir)
+  end
+end

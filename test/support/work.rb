@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+# Work to profile, by kind.
+module Work
+  module_function
+
+  # Spins for that much CPU time of this thread, without allocating.
+  def burn_cpu(seconds)
+    deadline = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + seconds
+    burn_slice while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < deadline
+  end
+
+  def burn_slice
+    index = 0
+    index += 1 while index < 500
+  end
+
+  def fibonacci(number)
+    number < 2 ? number : fibonacci(number - 1) + fibonacci(number - 2)
+  end
+
+  def recurse(depth, &block)
+    depth.zero? ? block.call : recurse(depth - 1, &block)
+  end
+end
