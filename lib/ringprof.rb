@@ -33,6 +33,7 @@ module RingProf
   autoload :Report, "ringprof/report"
 
   Native.load
+  require "ringprof/exec"
 
   class << self
     # Profiles the block. An exception goes through and stops the profiler; the profile can then

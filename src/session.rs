@@ -24,8 +24,7 @@ use std::ops::ControlFlow;
 const SLICE_NS: u64 = 200_000;
 /// Records between two looks at the clock.
 const RECORDS_PER_LOOK: usize = 32;
-/// How long stop waits for ticks that were sent and not yet taken, before a foreign handler is put
-/// back on the signal, in ns.
+/// How long stop, and exec, wait for ticks that were sent and not yet taken, in ns.
 const SETTLE_NS: u64 = 5_000_000;
 
 /// What drains have cost.
@@ -447,6 +446,22 @@ impl Session {
         (running.config.mode == Mode::Object).then_some(running.config.interval)
     }
 
+    /// Holds ticks back and waits until those that were sent have been taken: the process is about to
+    /// become another program, and must not take a pending signal along (I12).
+    pub fn hold_ticks(&mut self) {
+        if self.running.is_some() {
+            fork::hold(true);
+            self.shared.let_ticks_arrive(SETTLE_NS);
+        }
+    }
+
+    /// Lets ticks go on: the process stays what it was.
+    pub fn release_ticks(&mut self) {
+        if self.running.is_some() {
+            fork::hold(false);
+        }
+    }
+
     /// A thread was born. Sampled in CPU mode.
     pub fn thread_born(&mut self, thread: ThreadIdentity) {
         let Some(running) = &self.running else { return };
@@ -486,6 +501,9 @@ impl Session {
     /// Calls `visit` with every VALUE that must stay alive and in place: frames in the tables, in the
     /// ring, and in a profile being turned into a result; Threads being sampled (I7). Reads only.
     pub fn each_marked(&self, mut visit: impl FnMut(u64)) {
+        // A handler on a thread without the GVL may be walking: what it finds is published, and
+        // pinned below, before this GC can move anything.
+        self.shared.gate.wait_for_holder();
         self.tables.each_frame(&mut visit);
         if let Some(profile) = &self.finished {
             profile.each_frame(&mut visit);

@@ -4,13 +4,15 @@
 //! explore is the code that ships.
 
 pub use facade::{
-    write_words, Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell,
+    fence, write_words, yield_now, Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    UnsafeCell,
 };
 
 #[cfg(not(loom))]
 mod facade {
-    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
     pub use std::sync::Arc;
+    pub use std::thread::yield_now;
 
     /// A cell whose content is reached by raw pointer only, in loom's manner.
     #[derive(Debug, Default)]
@@ -56,8 +58,9 @@ mod facade {
 #[cfg(loom)]
 mod facade {
     pub use loom::cell::UnsafeCell;
-    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
     pub use loom::sync::Arc;
+    pub use loom::thread::yield_now;
 
     /// Copies `words` into `cells`, one tracked cell at a time.
     ///

@@ -1,7 +1,10 @@
 //! Models of the gate: who may be in, and what the next one sees of the last.
 
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::Arc;
 use loom::thread;
+use loom_tests::capture::gate::Entry;
 use loom_tests::ring::with_capacity;
 use loom_tests::{model, Station, Tick};
 
@@ -97,5 +100,46 @@ fn start_stop_start_hands_the_producer_side_back_and_forth() {
         let second = unsafe { station.inside(|inside| inside.note) };
         let ticks = other.join().expect("a handler panicked");
         assert_eq!(count(&ticks, Tick::Recorded), first + second);
+    });
+}
+
+/// What GC moves, and the VM's word that it is at work.
+struct Heap {
+    during_gc: AtomicBool,
+    place: UnsafeCell<u64>,
+}
+
+// SAFETY: `place` is what the handshake protects; loom fails the model if it does not.
+unsafe impl Sync for Heap {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Heap {}
+
+#[test]
+fn a_holder_and_gc_never_work_on_the_heap_together() {
+    model(|| {
+        let station = station();
+        station.gate.open();
+        let heap = Arc::new(Heap {
+            during_gc: AtomicBool::new(false),
+            place: UnsafeCell::new(1),
+        });
+        let walker = {
+            let (station, heap) = (Arc::clone(&station), Arc::clone(&heap));
+            thread::spawn(move || {
+                let Entry::Seat(seat) = station.gate.try_enter() else {
+                    panic!("nobody else enters");
+                };
+                seat.look_outside();
+                if !heap.during_gc.load(Ordering::Relaxed) {
+                    // SAFETY: GC waits for us before it moves anything.
+                    heap.place.with(|place| assert_eq!(unsafe { *place }, 1));
+                }
+            })
+        };
+        heap.during_gc.store(true, Ordering::Relaxed);
+        station.gate.wait_for_holder();
+        // SAFETY: whoever sits now has seen that GC runs.
+        heap.place.with_mut(|place| unsafe { *place = 2 });
+        walker.join().expect("the walker panicked");
     });
 }

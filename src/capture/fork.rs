@@ -1,5 +1,6 @@
 //! Around a fork: no ticks while the kernel copies the process, which a signal makes it begin anew;
-//! and a child that knows nothing of the parent's profile (I12).
+//! and a child that knows nothing of the parent's profile. Around an exec: no tick that is still
+//! pending when the new program begins, which has no handler and would die of it (I12).
 //!
 //! The hooks run inside libc's fork, before Ruby has mended itself, so they touch our own atomics
 //! and timers only. What the child holds of Ruby's is dropped at its first call into the profiler.
@@ -43,10 +44,14 @@ fn shared() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-fn hold(hold: bool) {
+/// Holds ticks back, or lets them go on.
+pub fn hold(hold: bool) {
     let Some(shared) = shared() else { return };
-    // Relaxed: one tick more or less around a fork does no harm.
-    shared.paused.store(hold, Ordering::Relaxed);
+    if hold {
+        shared.hold();
+    } else {
+        shared.let_go();
+    }
     let every_ns = TIMER_NS.load(Ordering::Relaxed);
     if every_ns != 0 {
         let plan = TickPlan {

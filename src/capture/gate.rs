@@ -18,8 +18,18 @@
 //! | (o) set open | `open` | Release | pairs with (e) |
 //! | clear open | `close` | Relaxed | the order of changes to one word is enough; as a read-modify-write it keeps (l) visible to (v) |
 //! | (v) load | `is_vacant` | Acquire | with (l): what the last holder wrote |
+//! | (f) fence | `Seat::look_outside`, `wait_for_holder` | SeqCst | see below |
+//!
+//! # The handshake with GC
+//!
+//! A holder first sits down and then asks the VM whether GC runs; GC first says that it runs and then,
+//! from our mark function, asks whether somebody sits. Each writes one word and reads the other's, and
+//! at least one of the two must see what the other wrote: that takes a full fence between write and
+//! read on both sides (f). So either the holder finds GC running and walks nothing, or marking waits
+//! until the holder has published what it walked, and then marks and pins it before anything can move
+//! (I7).
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{fence, AtomicU32, Ordering};
 
 const OPEN: u32 = 1;
 const TAKEN: u32 = 2;
@@ -108,11 +118,36 @@ impl Gate {
         self.word.load(Ordering::Acquire) & TAKEN == 0
     }
 
+    /// Waits until whoever sat in the seat when this was called has left it; see the handshake with GC.
+    /// Never called while the caller itself sits, nor in a handler.
+    pub fn wait_for_holder(&self) {
+        // SeqCst: what the caller wrote before (GC runs) comes before the look at the seat; pairs with
+        // the fence in Seat::look_outside.
+        fence(Ordering::SeqCst);
+        while !self.is_vacant() {
+            crate::sync::yield_now();
+        }
+    }
+
     /// Closed and vacant, whatever was before. For a forked child, whose only thread holds no seat: who
     /// held it in the parent does not exist here (I12).
     pub fn reset(&self) {
         // Relaxed: the child has one thread.
         self.word.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Seat<'_> {
+    /// Puts our sitting down before whatever the holder reads next of the world outside; see the
+    /// handshake with GC.
+    #[inline]
+    pub fn look_outside(&self) {
+        // SeqCst: pairs with the fence in Gate::wait_for_holder. On x86-64 the locked exchange of
+        // try_enter has been a full fence already; there the compiler alone has to keep the order.
+        #[cfg(any(loom, not(target_arch = "x86_64")))]
+        fence(Ordering::SeqCst);
+        #[cfg(not(any(loom, not(target_arch = "x86_64"))))]
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
 }
 

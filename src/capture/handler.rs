@@ -87,7 +87,9 @@ impl Shared {
         match self.gate.try_enter() {
             Entry::Closed => counters.closed.add_one(),
             Entry::Taken => counters.seat_taken.add_one(),
-            Entry::Seat(_seat) => {
+            Entry::Seat(seat) => {
+                // The handshake with GC: sit down first, then ask whether it runs.
+                seat.look_outside();
                 // SAFETY: (I1) we hold the seat.
                 let Some(writer) = (unsafe { self.writer() }) else {
                     counters.closed.add_one();

@@ -55,8 +55,10 @@ pub struct Shared {
     registry: Registry,
     writer: UnsafeCell<Option<Writer>>,
     vm_down: AtomicBool,
-    /// Ticks are held back around a fork.
+    /// Ticks are held back: a fork or an exec is under way.
     paused: AtomicBool,
+    /// The tick thread is looking at threads and may send.
+    sending: AtomicBool,
     /// Time (ns) at which a drain was asked for; 0 when none is.
     drain_wanted: AtomicU64,
     /// The tick (token bits) that waits for a safepoint; 0 when none does.
@@ -84,6 +86,7 @@ impl Shared {
             writer: UnsafeCell::new(None),
             vm_down: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            sending: AtomicBool::new(false),
             drain_wanted: AtomicU64::new(0),
             sample_wanted: AtomicU64::new(0),
             #[cfg(feature = "testing")]
@@ -138,6 +141,7 @@ impl Shared {
         self.gate.reset();
         // Relaxed: the child has one thread.
         self.paused.store(false, Ordering::Relaxed);
+        self.sending.store(false, Ordering::Relaxed);
         self.sample_wanted.store(0, Ordering::Relaxed);
         self.drain_done();
         for (_, block) in self.registry.live() {
@@ -225,10 +229,37 @@ impl Shared {
         self.vm_down.load(Ordering::Acquire)
     }
 
-    #[inline]
-    fn is_paused(&self) -> bool {
-        // Relaxed: one tick more or less around a fork does no harm.
-        self.paused.load(Ordering::Relaxed)
+    /// The tick thread asks before each round whether it may send; after one it says
+    /// [`Shared::round_ends`].
+    fn round_begins(&self) -> bool {
+        // SeqCst, both: we say that we send before we ask whether that is held; `hold` says that it
+        // is before it asks whether we send. One of the two sees the other.
+        self.sending.store(true, Ordering::SeqCst);
+        let may_send = !self.paused.load(Ordering::SeqCst);
+        if !may_send {
+            self.round_ends();
+        }
+        may_send
+    }
+
+    fn round_ends(&self) {
+        // Release: what was sent comes before it; pairs with the SeqCst load in `hold`.
+        self.sending.store(false, Ordering::Release);
+    }
+
+    /// Holds the tick thread back: when this returns, it sends nothing until [`Shared::let_go`].
+    fn hold(&self) {
+        // SeqCst, both: see `round_begins`.
+        self.paused.store(true, Ordering::SeqCst);
+        while self.sending.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Lets the tick thread go on.
+    fn let_go(&self) {
+        // Relaxed: sooner or later.
+        self.paused.store(false, Ordering::Relaxed);
     }
 
     #[inline]

@@ -121,10 +121,6 @@ impl Writer {
                 self.scratch.lines.as_mut_ptr(),
             )
         };
-        // SAFETY: (I6) a GC by another thread that began during the walk may move what we found.
-        if unsafe { (hooks.during_gc)() } != 0 {
-            return Outcome::InGc;
-        }
         let walked = usize::try_from(walked).unwrap_or(0).min(WALK_LIMIT);
         let truncated = walked > MAX_DEPTH;
         let mut depth = walked.min(MAX_DEPTH);

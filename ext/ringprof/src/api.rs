@@ -25,6 +25,8 @@ pub fn define(_: Gvl) -> Result<(), Failure> {
             define_method(native, c"take", take);
             define_method(native, c"ready?", is_ready);
             define_method(native, c"out", out);
+            define_method(native, c"hold", hold);
+            define_method(native, c"release", release);
         }
         NIL
     })?;
@@ -121,4 +123,18 @@ unsafe extern "C" fn is_ready(_: VALUE) -> VALUE {
 
 unsafe extern "C" fn out(_: VALUE) -> VALUE {
     entry(|gvl| Ok(state::with(gvl, |state| state.kept.out)))
+}
+
+unsafe extern "C" fn hold(_: VALUE) -> VALUE {
+    entry(|gvl| {
+        with_session(gvl, |session| session.hold_ticks());
+        Ok(NIL)
+    })
+}
+
+unsafe extern "C" fn release(_: VALUE) -> VALUE {
+    entry(|gvl| {
+        with_session(gvl, |session| session.release_ticks());
+        Ok(NIL)
+    })
 }

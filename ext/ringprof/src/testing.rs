@@ -5,8 +5,10 @@ use crate::gvl::Gvl;
 use crate::state::with_session;
 use crate::values::{define_method, define_method1, integer, truthy, NIL};
 use rb_sys::VALUE;
+use ringprof_core::capture::clock;
 use ringprof_core::capture::control::Token;
 use ringprof_core::capture::handler::on_signal;
+use ringprof_core::capture::scratch::WALK_LIMIT;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,6 +24,7 @@ pub fn define(_: Gvl) -> Result<(), Failure> {
             define_method1(testing, c"empty_handler=", set_empty_handler);
             define_method1(testing, c"skip_preflight=", set_skip_preflight);
             define_method(testing, c"drain", drain);
+            define_method1(testing, c"walk_ns", walk_ns);
         }
         NIL
     })?;
@@ -79,6 +82,38 @@ unsafe extern "C" fn set_skip_preflight(_: VALUE, on: VALUE) -> VALUE {
             session.shared().testing.set_skip_preflight(truthy(on));
         });
         Ok(on)
+    })
+}
+
+/// The bare walk that a sample's cost is compared with: average time in ns, a Float, of so many calls
+/// (1 at least) of `rb_profile_frames` on the calling stack, with the handler's limit and with
+/// buffers that were written before, as the handler's.
+unsafe extern "C" fn walk_ns(_: VALUE, calls: VALUE) -> VALUE {
+    entry(|_| {
+        let mut asked = 0;
+        protect(|| {
+            // SAFETY: any VALUE; raises TypeError or RangeError.
+            asked = unsafe { rb_sys::rb_num2ulong(calls) };
+            NIL
+        })?;
+        let calls = asked.max(1);
+        let mut frames = vec![1_u64; WALK_LIMIT];
+        let mut lines = vec![1; WALK_LIMIT];
+        let began = clock::monotonic();
+        for _ in 0..calls {
+            // SAFETY: under the GVL, outside of any handler; both buffers have WALK_LIMIT entries.
+            unsafe {
+                rb_sys::rb_profile_frames(
+                    0,
+                    WALK_LIMIT as c_int,
+                    frames.as_mut_ptr(),
+                    lines.as_mut_ptr(),
+                )
+            };
+        }
+        let spent = clock::monotonic() - began;
+        // SAFETY: no preconditions; most Floats are not even objects.
+        protect(|| unsafe { rb_sys::rb_float_new(spent as f64 / calls as f64) })
     })
 }
 

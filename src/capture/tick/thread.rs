@@ -132,7 +132,7 @@ fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
             // Woken early, for no reason that concerns us.
             continue;
         }
-        if !shared.is_paused() {
+        if shared.round_begins() {
             for (token, block) in shared.registry.live() {
                 look_at(
                     plan,
@@ -150,6 +150,7 @@ fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
                 // stops this thread first.
                 unsafe { (shared.hooks.request_drain)() };
             }
+            shared.round_ends();
         }
         deadline += plan.every_ns;
         if deadline <= now {
