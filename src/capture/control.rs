@@ -3,6 +3,10 @@
 //! A tick carries a [`Token`] (slot and generation), never a pointer: a late signal that names a
 //! thread long gone finds another generation in the slot and is counted as stale (I8).
 
+#[allow(
+    clippy::disallowed_types,
+    reason = "claimed and retired by threads, never in a handler"
+)]
 use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -66,6 +70,8 @@ pub struct ControlBlock {
     pub(super) timer: AtomicUsize,
     /// Ticks in a row that found no CPU time used (timer source).
     pub(super) idle: AtomicU32,
+    /// Time (ns) until which the thread goes on without a walk, so that its own ticks cannot starve it.
+    pub(super) rest_until: AtomicU64,
 }
 
 /// A thread to be sampled.
@@ -115,12 +121,14 @@ impl ControlBlock {
 pub struct Registry {
     blocks: Box<[ControlBlock]>,
     /// Slots that were used before and are free again.
+    #[allow(clippy::disallowed_types, reason = "as above")]
     free: ArrayQueue<u16>,
     /// Slots from here on were never used.
     used: AtomicUsize,
 }
 
 impl Registry {
+    #[allow(clippy::disallowed_types, reason = "as above")]
     pub(super) fn new() -> Self {
         Self {
             blocks: (0..MAX_THREADS).map(|_| ControlBlock::default()).collect(),
@@ -157,6 +165,7 @@ impl Registry {
         block.time_seen.store(0, Ordering::Relaxed);
         block.timer.store(0, Ordering::Relaxed);
         block.idle.store(0, Ordering::Relaxed);
+        block.rest_until.store(0, Ordering::Relaxed);
         // Release: publishes the identity; pairs with the Acquire in live_generation.
         let generation = block.generation.fetch_add(1, Ordering::Release) + 1;
         Some(Token { slot, generation })

@@ -45,7 +45,8 @@ counters! {
     received,
     /// Ticks that became a record of their own.
     recorded,
-    /// Too early after the thread's last record: less than half an interval had passed.
+    /// Too early after the thread's last record: less than half an interval had passed, or less time
+    /// than the last tick had taken.
     early,
     /// The same stack again while the ring was filling up: added to the record before.
     folded,

@@ -120,6 +120,7 @@ impl Gate {
 
     /// Waits until whoever sat in the seat when this was called has left it; see the handshake with GC.
     /// Never called while the caller itself sits, nor in a handler.
+    #[allow(clippy::disallowed_methods, reason = "waits: never in a handler")]
     pub fn wait_for_holder(&self) {
         // SeqCst: what the caller wrote before (GC runs) comes before the look at the seat; pairs with
         // the fence in Seat::look_outside.

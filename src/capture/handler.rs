@@ -4,12 +4,6 @@
 //! `timer_settime` (POSIX's list), the hooks of [`VmHooks`] (no lock, no allocation, no longjmp once
 //! they were called at load), atomics, and copies between buffers that exist since start.
 
-#![deny(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::disallowed_macros
-)]
-
 use super::clock;
 use super::control::{ControlBlock, Token};
 use super::errno::ErrnoGuard;
@@ -23,6 +17,9 @@ use super::Shared;
 use crate::sample::{GcPhase, MAX_WEIGHT};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Longest rest after a handler, in ns: one that took longer was itself off the CPU.
+const LONGEST_REST_NS: u64 = 1_000_000;
 
 /// The one thing that a handler can find by itself. Set once, never freed (I8).
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
@@ -47,8 +44,11 @@ pub unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, _: *mut
         return;
     };
     #[cfg(feature = "testing")]
-    if shared.testing.empty_handler() {
-        return;
+    {
+        shared.testing.allocate_if_planted();
+        if shared.testing.empty_handler() {
+            return;
+        }
     }
     // SAFETY: the caller's promise; ours are sent by rt_tgsigqueueinfo or a POSIX timer.
     let token = unsafe {
@@ -100,12 +100,23 @@ impl Shared {
                     counters.not_ruby.add_one();
                     return;
                 }
+                // Relaxed, here and below: only this thread's handlers touch it.
+                if now < block.rest_until.load(Ordering::Relaxed) {
+                    counters.early.add_one();
+                    return;
+                }
                 let outcome = self.take(writer, token, block, now);
                 self.count(outcome);
                 self.account(writer);
                 let spent = clock::monotonic() - now;
                 counters.handler_ns.add(spent);
                 counters.handler_max_ns.raise_to(spent);
+                // A walk that takes longer than the interval would be followed by the next one at once;
+                // the thread gets as much time as it has just lost.
+                let rest = spent.min(LONGEST_REST_NS);
+                block
+                    .rest_until
+                    .store(now + spent + rest, Ordering::Relaxed);
             }
         }
     }

@@ -17,6 +17,17 @@
 //! | [`tick`] | no | where ticks come from |
 //! | [`fork`] | no | disarmed around fork, clean in the child |
 
+// The handler's law, checked by clippy in the whole room; what runs outside of the signal is excused
+// by name.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+
 pub mod clock;
 pub mod control;
 pub mod counters;
@@ -26,7 +37,9 @@ pub mod gate;
 pub mod handler;
 pub mod plan;
 pub mod preflight;
+#[allow(clippy::disallowed_macros, reason = "allocates before the first tick")]
 pub mod scratch;
+#[allow(clippy::disallowed_macros, reason = "runs in start and stop")]
 pub mod signal;
 pub mod tick;
 pub mod vm_hooks;
@@ -77,6 +90,7 @@ unsafe impl Send for Shared {}
 impl Shared {
     /// Creates and leaks the shared state and makes it known to the handler.
     #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "allocates once, at load")]
     pub fn leak(hooks: VmHooks) -> &'static Self {
         let shared: &'static Self = Box::leak(Box::new(Self {
             gate: Gate::new(),
@@ -123,6 +137,7 @@ impl Shared {
 
     /// Shuts handlers out, waits until none is inside, and takes the producer's side back.
     /// Under the GVL, never in a handler.
+    #[allow(clippy::disallowed_methods, reason = "waits: never in a handler")]
     pub fn close(&self) -> Option<Writer> {
         self.gate.close();
         while !self.gate.is_vacant() {
@@ -204,6 +219,7 @@ impl Shared {
     }
 
     /// Waits until every tick that was sent has been taken, `patience_ns` at most. Never in a handler.
+    #[allow(clippy::disallowed_methods, reason = "waits: never in a handler")]
     pub fn let_ticks_arrive(&self, patience_ns: u64) {
         let began = clock::monotonic();
         // Relaxed: set by the tick thread, which has ended; cleared by handlers.
@@ -248,6 +264,7 @@ impl Shared {
     }
 
     /// Holds the tick thread back: when this returns, it sends nothing until [`Shared::let_go`].
+    #[allow(clippy::disallowed_methods, reason = "waits: never in a handler")]
     fn hold(&self) {
         // SeqCst, both: see `round_begins`.
         self.paused.store(true, Ordering::SeqCst);
@@ -300,6 +317,7 @@ pub mod testing {
     pub struct Switches {
         empty_handler: AtomicBool,
         skip_preflight: AtomicBool,
+        plant_allocation: AtomicBool,
     }
 
     impl Switches {
@@ -321,6 +339,21 @@ pub mod testing {
         pub fn set_skip_preflight(&self, on: bool) {
             // Relaxed: read at start.
             self.skip_preflight.store(on, Ordering::Relaxed);
+        }
+
+        /// Makes the handler do what it must never do, so that a guard against it can be seen to work.
+        pub fn set_plant_allocation(&self, on: bool) {
+            // Relaxed: set before the ticks start.
+            self.plant_allocation.store(on, Ordering::Relaxed);
+        }
+
+        /// Allocates, if that was planted. Called in the handler.
+        #[inline]
+        pub fn allocate_if_planted(&self) {
+            // Relaxed: as above.
+            if self.plant_allocation.load(Ordering::Relaxed) {
+                drop(std::hint::black_box(Box::new(0_u64)));
+            }
         }
 
         /// Whether the next profile walks without the pre-flight.

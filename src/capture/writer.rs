@@ -1,11 +1,5 @@
 //! The producer's side: walks a stack, packs it, writes the record. Reached only with the seat (I1).
 
-#![deny(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::disallowed_macros
-)]
-
 use super::plan::Plan;
 use super::scratch::{Scratch, WALK_LIMIT};
 use super::vm_hooks::VmHooks;

@@ -18,6 +18,8 @@ pub enum Failure {
     Refused(Refusal),
     /// Something is wrong with the machine or with us: `RingProf::Error`.
     Failed(String),
+    /// The library is not for this Ruby: `LoadError`.
+    Unloadable(String),
     /// Ruby raised; the tag to go on with.
     Raised(c_int),
     /// Wrong number of arguments.
@@ -77,6 +79,8 @@ fn raise(failure: Failure) -> VALUE {
             exception(unsafe { rb_sys::rb_eArgError }, refusal.message())
         }
         Failure::Failed(message) => exception(error_class(), &message),
+        // SAFETY: the class is there since boot.
+        Failure::Unloadable(message) => exception(unsafe { rb_sys::rb_eLoadError }, &message),
     };
     // The message, if it was ours, has been dropped.
     match exception {

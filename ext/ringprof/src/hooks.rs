@@ -40,8 +40,7 @@ pub fn layout() -> Option<Layout> {
     Layout::of_version(major, minor)
 }
 
-/// Major and minor version of the Ruby that this library was built for; a library is loaded by no
-/// other one.
+/// Major and minor version of the Ruby that this library was built for.
 pub const fn version() -> (u32, u32) {
     if cfg!(ruby_4_0) {
         (4, 0)
@@ -223,9 +222,22 @@ fn jit_enabled() -> bool {
 }
 
 fn is_3_2_0() -> bool {
-    // SAFETY: a NUL-terminated string exported by the VM.
+    running_version() == "3.2.0"
+}
+
+/// The version of the Ruby that runs, as it says it itself: `3.1.2`.
+pub fn running_version() -> &'static str {
+    // SAFETY: a NUL-terminated string in the VM's constant data.
     let version = unsafe { std::ffi::CStr::from_ptr(rb_sys::ruby_version.as_ptr()) };
-    version == c"3.2.0"
+    version.to_str().unwrap_or("")
+}
+
+/// Whether this library was built for the Ruby that runs. Another one's structures differ, and it
+/// would crash.
+pub fn is_built_for_this_ruby() -> bool {
+    let mut numbers = running_version().split('.').map(str::parse);
+    let (major, minor) = version();
+    numbers.next() == Some(Ok(major)) && numbers.next() == Some(Ok(minor))
 }
 
 /// Address of the `rb_thread_t` behind a Thread.

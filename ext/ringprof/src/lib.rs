@@ -36,6 +36,13 @@ mod values;
 #[no_mangle]
 pub extern "C" fn Init_ringprof() {
     guard::entry(|gvl| {
+        if !hooks::is_built_for_this_ruby() {
+            let (major, minor) = hooks::version();
+            return Err(guard::Failure::Unloadable(format!(
+                "ringprof's extension was built for Ruby {major}.{minor} and this is Ruby {}: build it with this one",
+                hooks::running_version()
+            )));
+        }
         state::create(gvl)?;
         api::define(gvl)?;
         #[cfg(feature = "testing")]

@@ -23,6 +23,7 @@ pub fn define(_: Gvl) -> Result<(), Failure> {
             define_method(testing, c"single_step", single_step);
             define_method1(testing, c"empty_handler=", set_empty_handler);
             define_method1(testing, c"skip_preflight=", set_skip_preflight);
+            define_method1(testing, c"plant_allocation=", set_plant_allocation);
             define_method(testing, c"drain", drain);
             define_method1(testing, c"walk_ns", walk_ns);
         }
@@ -114,6 +115,15 @@ unsafe extern "C" fn walk_ns(_: VALUE, calls: VALUE) -> VALUE {
         let spent = clock::monotonic() - began;
         // SAFETY: no preconditions; most Floats are not even objects.
         protect(|| unsafe { rb_sys::rb_float_new(spent as f64 / calls as f64) })
+    })
+}
+
+unsafe extern "C" fn set_plant_allocation(_: VALUE, on: VALUE) -> VALUE {
+    entry(|gvl| {
+        with_session(gvl, |session| {
+            session.shared().testing.set_plant_allocation(truthy(on));
+        });
+        Ok(on)
     })
 }
 

@@ -3,6 +3,11 @@
 //! Law of the room: a tick is a signal to one thread with that thread's token in `si_value`. Ticks
 //! may be late, early or missing; weights are taken from clocks, so time stays true (I9).
 
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a thread of its own, never in a handler"
+)]
 pub mod thread;
 pub mod timer;
 
