@@ -170,13 +170,9 @@ impl FrameLine {
         self.frame & 1 == 1
     }
 
-    /// Writes the frame at the start of `out` and returns the number of words used (1 or 2).
-    /// Async-signal-safe.
-    ///
-    /// # Panics
-    /// Never with two words of room, which every caller has by the size of its scratch.
+    /// Writes the frame into `out` and returns the number of words used (1 or 2). Async-signal-safe.
     #[inline]
-    pub fn encode(self, out: &mut [u64]) -> usize {
+    pub fn encode(self, out: &mut [u64; 2]) -> usize {
         // A negative line becomes a large unsigned one and takes the escape.
         let line = u64::from(self.line as u32);
         if line < LINE_ESCAPE && self.frame <= FRAME_MASK {

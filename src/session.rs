@@ -19,6 +19,7 @@ use crate::ring::{self, Consumer, Producer};
 use crate::sample::{Frames, Header, Kind, FIXED_WORDS, MAX_RECORD_WORDS, NO_SLOT};
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Longest time that one drain job keeps the GVL, in ns; what is left waits for the next.
 const SLICE_NS: u64 = 200_000;
@@ -105,7 +106,9 @@ pub struct Session {
     config: Config,
     /// Records are in the tables, or could be, that nobody has read.
     unread: bool,
-    finished: Option<Profile>,
+    finished: Option<Arc<Profile>>,
+    /// Profiles that are being turned into results.
+    lent: Vec<Arc<Profile>>,
     started_ns: u64,
     elapsed_ns: u64,
     drains: DrainStats,
@@ -143,6 +146,7 @@ impl Session {
             config: Config::new(Mode::Wall),
             unread: false,
             finished: None,
+            lent: Vec::new(),
             started_ns: 0,
             elapsed_ns: 0,
             drains: DrainStats::default(),
@@ -233,6 +237,9 @@ impl Session {
         let writer = Writer::new(idle.producer, idle.scratch, plan);
         // SAFETY: (I1) under the GVL, and the gate has been closed and vacant since stop (or birth).
         unsafe { self.shared.open(writer) };
+        // Only now: what the ring takes to be made is in nobody's time (I9).
+        self.started_ns = clock::monotonic();
+        self.tables.resume(self.started_ns, config.raw);
         let mut running = Running {
             config,
             ticking: None,
@@ -283,8 +290,6 @@ impl Session {
             self.finished = None;
             self.elapsed_ns = 0;
         }
-        self.started_ns = clock::monotonic();
-        self.tables.resume(self.started_ns, config.raw);
     }
 
     fn start_ticking(&self, kind: SourceKind, plan: TickPlan) -> io::Result<Ticking> {
@@ -325,6 +330,8 @@ impl Session {
             self.shared.let_ticks_arrive(SETTLE_NS);
             ticking.installed.restore();
         }
+        // Before the drain, which no tick can see.
+        self.elapsed_ns += clock::monotonic() - self.started_ns;
         self.shared.dismiss_all();
         let writer = self.shared.close();
         self.drain_all();
@@ -337,7 +344,6 @@ impl Session {
         }
         self.consumer = None;
         self.tables.forget_last();
-        self.elapsed_ns += clock::monotonic() - self.started_ns;
         true
     }
 
@@ -422,9 +428,31 @@ impl Session {
         }
         if self.finished.is_none() {
             let tables = std::mem::replace(&mut self.tables, Tables::new(Options::default()));
-            self.finished = Some(tables.finish(self.config.interval_ns()));
+            self.finished = Some(Arc::new(tables.finish(self.config.interval_ns())));
         }
-        self.finished.as_ref()
+        self.finished.as_deref()
+    }
+
+    /// Lends the finished profile out, if there is one: nobody else can read it, and a new one may
+    /// begin, while its frames stay marked until [`Session::take_back`].
+    pub fn lend(&mut self) -> Option<Arc<Profile>> {
+        self.profile()?;
+        let profile = self.finished.take()?;
+        self.unread = false;
+        self.lent.push(Arc::clone(&profile));
+        Some(profile)
+    }
+
+    /// Takes a lent profile back. One that was not read waits to be read again, unless a newer one
+    /// was begun. True if it does.
+    pub fn take_back(&mut self, profile: &Arc<Profile>, was_read: bool) -> bool {
+        self.lent.retain(|lent| !Arc::ptr_eq(lent, profile));
+        if was_read || self.unread || self.running.is_some() {
+            return false;
+        }
+        self.finished = Some(Arc::clone(profile));
+        self.unread = true;
+        true
     }
 
     /// The finished profile was turned into a result; it is given up.
@@ -505,7 +533,7 @@ impl Session {
         // pinned below, before this GC can move anything.
         self.shared.gate.wait_for_holder();
         self.tables.each_frame(&mut visit);
-        if let Some(profile) = &self.finished {
+        for profile in self.finished.iter().chain(&self.lent) {
             profile.each_frame(&mut visit);
         }
         if let Some(consumer) = &self.consumer {
@@ -570,6 +598,7 @@ impl Session {
         std::mem::forget(self.consumer.take());
         self.tables = Tables::new(Options::default());
         self.finished = None;
+        self.lent.clear();
         self.unread = false;
         self.elapsed_ns = 0;
         self.drains = DrainStats::default();

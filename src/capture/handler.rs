@@ -109,7 +109,7 @@ impl Shared {
                 self.count(outcome);
                 self.account(writer);
                 let spent = clock::monotonic() - now;
-                counters.handler_ns.add(spent);
+                counters.handler_ns.add_alone(spent);
                 counters.handler_max_ns.raise_to(spent);
                 // A walk that takes longer than the interval would be followed by the next one at once;
                 // the thread gets as much time as it has just lost.
@@ -150,9 +150,7 @@ impl Shared {
         // SAFETY: reads one flag of the VM, which is up.
         let outcome = if unsafe { (self.hooks.during_gc)() } != 0 {
             // GC is this thread's own doing only if the thread is running and holds the GVL.
-            // SAFETY: the VM is up and this is a thread of its.
-            let ours = ran && unsafe { (self.hooks.may_hold_gvl)() } != 0;
-            if !ours || plan.ignore_gc {
+            if plan.ignore_gc || !self.surely_holds_gvl(ran) {
                 return Outcome::InGc;
             }
             writer.write_gc(self.gc_phase(), slot, now, weight)
@@ -193,12 +191,20 @@ impl Shared {
     /// Whether the thread was on a CPU for at least half of the time since its last tick.
     #[inline]
     fn ran_since_last(block: &ControlBlock, reading: u64, now: u64) -> bool {
-        // Relaxed: only this thread's handlers touch the two.
+        // Relaxed, all: only this thread's handlers touch the two.
         let cpu = reading.saturating_sub(block.cpu_seen.load(Ordering::Relaxed));
         let elapsed = now.saturating_sub(block.time_seen.load(Ordering::Relaxed));
         block.cpu_seen.store(reading, Ordering::Relaxed);
         block.time_seen.store(now, Ordering::Relaxed);
         cpu * 2 >= elapsed
+    }
+
+    /// Whether this thread holds the GVL. The VM tells only who does not; but a thread that runs
+    /// outside of the regions without the GVL does hold it.
+    #[inline]
+    fn surely_holds_gvl(&self, ran: bool) -> bool {
+        // SAFETY: the VM is up and this is a thread of its.
+        ran && unsafe { (self.hooks.may_hold_gvl)() } != 0
     }
 
     /// The phase of the GC that is running.
@@ -215,31 +221,30 @@ impl Shared {
     /// Whether a request to the VM may be made from here.
     #[inline]
     fn may_request(&self, ran: bool) -> bool {
-        // A thread that runs outside of regions without the GVL holds it.
-        // SAFETY: the VM is up and this is a thread of its.
-        self.hooks.request_from_anywhere || (ran && unsafe { (self.hooks.may_hold_gvl)() } != 0)
+        self.hooks.request_from_anywhere || self.surely_holds_gvl(ran)
     }
 
     /// Asks for a sample at the next safepoint.
     #[inline]
     fn defer(&self, token: Token, ran: bool) -> Outcome {
         // Relaxed: set and cleared by whoever holds the seat; carries no data.
-        if self.sample_wanted.load(Ordering::Relaxed) != 0 {
-            // The flag is on the execution context that was current then, maybe not on this one.
-            if self.may_request(ran) {
-                // SAFETY: `may_request` is the hook's condition.
-                unsafe { (self.hooks.request_sample)() };
-            }
-            return Outcome::AwaitingSafepoint;
-        }
+        let waiting = self.sample_wanted.load(Ordering::Relaxed) != 0;
         if !self.may_request(ran) {
             return Outcome::AwaitingSafepoint;
         }
-        // Relaxed: as above.
-        self.sample_wanted.store(token.to_bits(), Ordering::Relaxed);
+        // When one is waiting already it is asked for again: the flag is on the execution context that
+        // was current then, maybe not on this one.
+        if !waiting {
+            // Relaxed: as above.
+            self.sample_wanted.store(token.to_bits(), Ordering::Relaxed);
+        }
         // SAFETY: `may_request` is the hook's condition.
         unsafe { (self.hooks.request_sample)() };
-        Outcome::Deferred
+        if waiting {
+            Outcome::AwaitingSafepoint
+        } else {
+            Outcome::Deferred
+        }
     }
 
     /// Asks for a drain, unless one was asked for a moment ago.
@@ -270,13 +275,13 @@ impl Shared {
             Outcome::Torn => &counters.torn,
             Outcome::Invalid => &counters.invalid,
         }
-        .add_one();
+        .add_alone(1);
     }
 
     /// Carries the writer's figures over to the counters.
     #[inline]
     fn account(&self, writer: &mut Writer) {
-        self.counters.missed.add(writer.take_missed());
+        self.counters.missed.add_alone(writer.take_missed());
         self.counters
             .high_water_words
             .raise_to(writer.used() as u64);

@@ -54,6 +54,8 @@ const FRAME_ISEQ: usize = 16;
 const FRAME_EP: usize = 32;
 /// `VM_ENV_FLAG_LOCAL` in an environment's flags word.
 const FLAG_LOCAL: usize = 2;
+/// Every whole flags word is a Fixnum; a heap pointer in its place is not.
+const FLAG_FIXNUM: usize = 1;
 /// A dummy frame at the root: `VM_FRAME_MAGIC_DUMMY`, its Fixnum bit included.
 const MAGIC_MASK: usize = 0x7fff_0001;
 const MAGIC_DUMMY: usize = 0x7999_0001;
@@ -168,23 +170,21 @@ pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
 /// `ep` is 0, misaligned, or the environment of a frame on the calling thread's VM stack.
 #[inline(always)]
 unsafe fn check_environment(mut ep: usize) -> Result<usize, Torn> {
-    let mut first_flags = 0;
-    for hop in 0..MAX_HOPS {
+    let mut first_flags = None;
+    for _ in 0..MAX_HOPS {
         if ep == 0 || ep & 7 != 0 {
             return Err(Torn::WildEnvironment);
         }
         // SAFETY: (I6) links of an environment chain stay readable while their frame is on the stack;
         // a torn link is seen by its flags before it's followed.
         let flags = unsafe { word(ep, 0) };
-        if flags & 1 == 0 {
+        if flags & (FLAG_FIXNUM | FLAG_LOCAL) == FLAG_FIXNUM | FLAG_LOCAL {
+            return Ok(first_flags.unwrap_or(flags));
+        }
+        if flags & FLAG_FIXNUM == 0 {
             return Err(Torn::WildEnvironment);
         }
-        if hop == 0 {
-            first_flags = flags;
-        }
-        if flags & FLAG_LOCAL != 0 {
-            return Ok(first_flags);
-        }
+        first_flags = first_flags.or(Some(flags));
         // SAFETY: (I6) a non-local environment holds its parent, tagged in the low two bits, one word below.
         ep = unsafe { word(ep.wrapping_sub(8), 0) } & !3;
     }

@@ -147,15 +147,19 @@ impl Writer {
     /// The frames were just written by the VM's walk on this thread.
     #[inline]
     unsafe fn pack(&mut self, depth: usize) -> Option<usize> {
+        let frames = self.scratch.frames.get(..depth)?;
+        let lines = self.scratch.lines.get(..depth)?;
+        // Two words of room for each frame: the only bound to check.
+        let words = self.scratch.words.get_mut(..2 * depth)?;
         let mut len = 0;
-        let frames = &self.scratch.frames[..depth];
-        let lines = &self.scratch.lines[..depth];
         for (&frame, &line) in frames.iter().zip(lines) {
             // SAFETY: (I7) the caller's promise.
             if !unsafe { is_frame(frame) } {
                 return None;
             }
-            len += FrameLine::new(frame, line).encode(self.scratch.words.get_mut(len..)?);
+            // SAFETY: each frame before this one took two words at most, so two are left.
+            let room = unsafe { &mut *words.as_mut_ptr().add(len).cast::<[u64; 2]>() };
+            len += FrameLine::new(frame, line).encode(room);
         }
         Some(len)
     }

@@ -47,14 +47,19 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
         }
         let options = options::read(keywords)?;
         let starter = threads::current();
+        let unsafe_to_walk = hooks::unsafe_to_walk();
+        allocations::prepare(gvl, options.config.mode)?;
+        // The last call of Ruby: from here on nobody else runs, and the Threads found stay alive.
         let others = if options.config.mode == Mode::Cpu {
             threads::others(starter)?
         } else {
             Vec::new()
         };
-        let unsafe_to_walk = hooks::unsafe_to_walk();
-        allocations::prepare(gvl, options.config.mode)?;
-        with(gvl, |state| {
+        let started = with(gvl, |state| {
+            // The calls above may have let another thread start a profile.
+            if state.session.is_running() {
+                return Ok(false);
+            }
             let postponed = state.postponed_because.or(unsafe_to_walk).or_else(|| {
                 state
                     .layout
@@ -73,8 +78,11 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
             state.kept.out = options.out;
             state.aggregate = options.aggregate;
             state.allocations = 0;
-            Ok::<_, Failure>(())
+            Ok::<_, Failure>(true)
         })?;
+        if !started {
+            return Ok(boolean(false));
+        }
         if options.config.mode.is_timed() {
             threads::watch();
         }

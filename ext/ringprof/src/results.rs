@@ -12,9 +12,10 @@
 use crate::guard::{protect, Failure};
 use crate::gvl::Gvl;
 use crate::names;
-use crate::state::{self, with, with_session};
+use crate::state::{with, with_session, Kept};
 use crate::values::{self, integer, symbol, NIL};
 use rb_sys::VALUE;
+use ringprof_core::config::Mode;
 use ringprof_core::drain::{FrameTotals, Profile, Raw};
 use std::ffi::c_long;
 
@@ -24,18 +25,39 @@ const BATCH: usize = 256;
 /// The Hash of the profile that waits to be read, or `nil`. The profile is given up only when the
 /// Hash is whole.
 pub fn take(gvl: Gvl) -> Result<VALUE, Failure> {
-    let Some(profile) = with_session(gvl, |session| session.profile().map(std::ptr::from_ref))
-    else {
+    // Building the Hash calls Ruby, which may let another thread start, stop and read profiles.
+    let Some((profile, kept)) = with(gvl, |state| {
+        let profile = state.session.lend()?;
+        let kept = state.kept;
+        // What the profile was given belongs to its reader now.
+        state.kept.metadata = NIL;
+        Some((profile, kept))
+    }) else {
         return Ok(NIL);
     };
-    // SAFETY: (I2) the session keeps it until `profile_read` below; nothing changes a finished one.
-    let profile: &Profile = unsafe { &*profile };
     let missed = with_session(gvl, |session| session.missed());
     let mode = with_session(gvl, |session| session.config().mode);
-    let (kept, aggregate) = with(gvl, |state| (state.kept, state.aggregate));
+    let aggregate = with(gvl, |state| state.aggregate);
+    let built = build(&profile, kept, missed, mode, aggregate);
+    with(gvl, |state| {
+        if state.session.take_back(&profile, built.is_ok()) {
+            state.kept.metadata = kept.metadata;
+        }
+    });
+    built
+}
+
+/// The Hash of a profile whose frames are marked.
+fn build(
+    profile: &Profile,
+    kept: Kept,
+    missed: u64,
+    mode: Mode,
+    aggregate: bool,
+) -> Result<VALUE, Failure> {
     // Owned out here, because a raise would jump over it in there (I11).
     let mut stack = Vec::new();
-    let hash = protect(|| {
+    protect(|| {
         let keys = Keys::new();
         // SAFETY: Ruby objects, all on this stack until they are in `hash`.
         unsafe {
@@ -75,13 +97,7 @@ pub fn take(gvl: Gvl) -> Result<VALUE, Failure> {
             }
             hash
         }
-    })?;
-    state::with(gvl, |state| {
-        state.session.profile_read();
-        // What the last profile was given belongs to its reader now.
-        state.kept.metadata = NIL;
-    });
-    Ok(hash)
+    })
 }
 
 /// The Symbols of a frame.

@@ -34,6 +34,10 @@ fn hash(stats: &Stats, because: Option<&'static str>) -> VALUE {
         ),
         (c"tick", name(stats.tick)),
         (
+            c"tick_realtime",
+            boolean(stats.tick == "thread" && counts.realtime == 1),
+        ),
+        (
             c"signal",
             if stats.signal.is_empty() {
                 NIL

@@ -122,6 +122,7 @@ struct Look {
 fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
     // SAFETY: sets this thread's own timer slack to 1 ns: the default lets the kernel be 50 µs late.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0_u64, 0_u64, 0_u64) };
+    shared.counters.realtime.set(u64::from(ask_for_priority()));
     // SAFETY: getpid has no preconditions.
     let pid = unsafe { libc::getpid() };
     let mut looks = vec![Look::default(); MAX_THREADS];
@@ -159,6 +160,22 @@ fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
             shared.counters.late.add(late);
             deadline += late * plan.every_ns;
         }
+    }
+}
+
+/// Asks for the lowest real-time priority, where the process may have it. On a busy machine a tick
+/// thread of normal priority gets its turn when the sampled thread lets go, and then samples just
+/// those places: with every core taken twice, errors of 3 to 8 points in a profile fall below half
+/// a point. The thread runs for some µs a tick.
+fn ask_for_priority() -> bool {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: a whole parameter; 0 is the calling thread.
+    unsafe {
+        libc::sched_setscheduler(
+            0,
+            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+            &raw const lowest,
+        ) == 0
     }
 }
 
