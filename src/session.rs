@@ -529,9 +529,7 @@ impl Session {
     /// Calls `visit` with every VALUE that must stay alive and in place: frames in the tables, in the
     /// ring, and in a profile being turned into a result; Threads being sampled (I7). Reads only.
     pub fn each_marked(&self, mut visit: impl FnMut(u64)) {
-        // A handler on a thread without the GVL may be walking: what it finds is published, and
-        // pinned below, before this GC can move anything.
-        self.shared.gate.wait_for_holder();
+        self.shared.gc_marks();
         self.tables.each_frame(&mut visit);
         for profile in self.finished.iter().chain(&self.lent) {
             profile.each_frame(&mut visit);

@@ -8,6 +8,7 @@ use super::clock;
 use super::control::{ControlBlock, Token};
 use super::errno::ErrnoGuard;
 use super::gate::Entry;
+use super::interrupted::in_system_call;
 use super::plan::{Capture, Reading, WeightClock};
 use super::preflight;
 use super::tick::timer;
@@ -35,7 +36,7 @@ pub(super) fn publish(shared: &'static Shared) {
 /// # Safety
 /// Called by the kernel (or a test in its place) with a valid `info`.
 #[cfg_attr(rtsan, sanitize(realtime = "nonblocking"))]
-pub unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+pub unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let _errno = ErrnoGuard::new();
     // Acquire: pairs with the Release in `publish`.
     let shared = SHARED.load(Ordering::Acquire);
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, _: *mut
         }
     };
     match token {
-        Some(token) => shared.tick(token),
+        Some(token) => shared.tick(token, context),
         None => shared.counters.foreign.add_one(),
     }
 }
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, _: *mut
 impl Shared {
     /// One tick on the calling thread. The order of the tests is that of what each later read relies on.
     #[inline]
-    fn tick(&self, token: Token) {
+    fn tick(&self, token: Token, context: *const c_void) {
         let counters = &self.counters;
         counters.received.add_one();
         if self.vm_is_down() {
@@ -105,7 +106,7 @@ impl Shared {
                     counters.early.add_one();
                     return;
                 }
-                let outcome = self.take(writer, token, block, now);
+                let outcome = self.take(writer, token, block, now, context);
                 self.count(outcome);
                 self.account(writer);
                 let spent = clock::monotonic() - now;
@@ -123,7 +124,14 @@ impl Shared {
 
     /// Decides what this tick is worth and records it.
     #[inline]
-    fn take(&self, writer: &mut Writer, token: Token, block: &ControlBlock, now: u64) -> Outcome {
+    fn take(
+        &self,
+        writer: &mut Writer,
+        token: Token,
+        block: &ControlBlock,
+        now: u64,
+        context: *const c_void,
+    ) -> Outcome {
         let plan = writer.plan;
         let reading = match plan.reading {
             // Relaxed: written before the signal was sent, and sending orders it.
@@ -131,6 +139,8 @@ impl Shared {
             Reading::InHandler => clock::thread_cpu(),
         };
         let ran = Self::ran_since_last(block, reading, now);
+        // SAFETY: what the kernel passed to this handler, or null.
+        let running = unsafe { in_system_call(context) }.map_or(ran, |inside| !inside);
         let clock = match plan.clock {
             WeightClock::Wall => now,
             WeightClock::Cpu => reading,
@@ -149,14 +159,18 @@ impl Shared {
         let slot = token.slot;
         // SAFETY: reads one flag of the VM, which is up.
         let outcome = if unsafe { (self.hooks.during_gc)() } != 0 {
-            // GC is this thread's own doing only if the thread is running and holds the GVL.
-            if plan.ignore_gc || !self.surely_holds_gvl(ran) {
+            // This thread's own GC? It must be running, and either have been for a while or be the
+            // one that marked last: a sleeper that our own signals wake runs now and then, and a
+            // thread in GC on a busy machine may have had little of the last interval.
+            // Relaxed: see `gc_marks`.
+            let marks = self.gc_thread.load(Ordering::Relaxed) == block.tid();
+            if plan.ignore_gc || !self.surely_holds_gvl(running && (ran || marks)) {
                 return Outcome::InGc;
             }
             writer.write_gc(self.gc_phase(), slot, now, weight)
         } else {
             match plan.capture {
-                Capture::Postponed => return self.defer(token, ran),
+                Capture::Postponed => return self.defer(token, ran && running),
                 Capture::Direct(layout) => {
                     #[cfg(feature = "testing")]
                     let layout = (!plan.skip_preflight).then_some(layout);
@@ -183,7 +197,7 @@ impl Shared {
                 .store(credited + weight * plan.interval_ns, Ordering::Relaxed);
         }
         if writer.used() >= plan.high_water {
-            self.want_drain(ran, now);
+            self.want_drain(ran && running, now);
         }
         outcome
     }
@@ -202,9 +216,9 @@ impl Shared {
     /// Whether this thread holds the GVL. The VM tells only who does not; but a thread that runs
     /// outside of the regions without the GVL does hold it.
     #[inline]
-    fn surely_holds_gvl(&self, ran: bool) -> bool {
+    fn surely_holds_gvl(&self, running: bool) -> bool {
         // SAFETY: the VM is up and this is a thread of its.
-        ran && unsafe { (self.hooks.may_hold_gvl)() } != 0
+        running && unsafe { (self.hooks.may_hold_gvl)() } != 0
     }
 
     /// The phase of the GC that is running.

@@ -11,6 +11,7 @@
 //! | [`preflight`] | yes | is this stack walkable |
 //! | [`gate`] | yes | running or not, and the producer's seat |
 //! | [`control`] | looks up | one block for each thread |
+//! | [`interrupted`] | yes | in a system call, or running |
 //! | [`counters`], [`clock`], [`errno`], [`plan`] | yes | leaves |
 //! | [`scratch`] | its memory | buffers allocated before the first tick |
 //! | [`signal`] | no | installing and putting back |
@@ -35,6 +36,7 @@ pub mod errno;
 pub mod fork;
 pub mod gate;
 pub mod handler;
+pub mod interrupted;
 pub mod plan;
 pub mod preflight;
 #[allow(clippy::disallowed_macros, reason = "allocates before the first tick")]
@@ -49,7 +51,7 @@ use control::{Registry, ThreadIdentity, Token};
 use counters::Counters;
 use gate::Gate;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use vm_hooks::VmHooks;
 use writer::Writer;
 
@@ -72,6 +74,8 @@ pub struct Shared {
     paused: AtomicBool,
     /// The tick thread is looking at threads and may send.
     sending: AtomicBool,
+    /// Kernel's id of the thread on which GC last marked.
+    gc_thread: AtomicI32,
     /// Time (ns) at which a drain was asked for; 0 when none is.
     drain_wanted: AtomicU64,
     /// The tick (token bits) that waits for a safepoint; 0 when none does.
@@ -101,6 +105,7 @@ impl Shared {
             vm_down: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             sending: AtomicBool::new(false),
+            gc_thread: AtomicI32::new(0),
             drain_wanted: AtomicU64::new(0),
             sample_wanted: AtomicU64::new(0),
             #[cfg(feature = "testing")]
@@ -190,6 +195,16 @@ impl Shared {
         self.registry.find(tid)
     }
 
+    /// Ends the thread's rest after its last handler: who plays the signal wants every tick taken,
+    /// however soon it comes.
+    #[cfg(feature = "testing")]
+    pub fn end_rest(&self, token: Token) {
+        if let Some(block) = self.registry.block(token) {
+            // Relaxed: only this thread's handlers touch it.
+            block.rest_until.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Ends a thread's sampling: its timer is deleted, later ticks are stale.
     pub fn dismiss(&self, token: Token) {
         if let Some(block) = self.registry.block(token) {
@@ -231,6 +246,16 @@ impl Shared {
         {
             std::thread::yield_now();
         }
+    }
+
+    /// GC marks, on the calling thread. Waits for a handler that may be walking on a thread without the
+    /// GVL: what it finds is published, and can be pinned, before this GC moves anything.
+    pub fn gc_marks(&self) {
+        // SAFETY: gettid has no preconditions.
+        let tid = unsafe { libc::gettid() };
+        // Relaxed: tells a handler whose GC it is; carries no data.
+        self.gc_thread.store(tid, Ordering::Relaxed);
+        self.gate.wait_for_holder();
     }
 
     /// The VM is being torn down: no handler touches it from now on.
