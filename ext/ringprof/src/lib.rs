@@ -32,6 +32,10 @@ mod testing;
 mod threads;
 mod values;
 
+// `rb-sys` defines this for development versions of Ruby, which look it up; releases do not, and the
+// library exports its entry point alone.
+core::arch::global_asm!(".hidden ruby_abi_version");
+
 /// Called by Ruby when the library is loaded.
 #[no_mangle]
 pub extern "C" fn Init_ringprof() {

@@ -9,8 +9,9 @@ use ringprof_core::capture::clock;
 use ringprof_core::capture::control::Token;
 use ringprof_core::capture::handler::on_signal;
 use ringprof_core::capture::scratch::WALK_LIMIT;
+use ringprof_core::capture::Shared;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Defines the module.
 pub fn define(_: Gvl) -> Result<(), Failure> {
@@ -127,15 +128,22 @@ unsafe extern "C" fn set_plant_allocation(_: VALUE, on: VALUE) -> VALUE {
     })
 }
 
-/// Token and steps of [`single_step`].
+/// What [`single_step`] steps under: the shared state, the token, and the number of steps.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 static TOKEN: AtomicU64 = AtomicU64::new(0);
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
 /// The trap after each instruction: the real handler, with a tick for the thread that steps.
 unsafe extern "C" fn on_trap(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // Relaxed, both: one thread steps at a time.
+    // Relaxed, all: one thread steps at a time.
     STEPS.fetch_add(1, Ordering::Relaxed);
-    let mut info = info(TOKEN.load(Ordering::Relaxed));
+    let bits = TOKEN.load(Ordering::Relaxed);
+    // SAFETY: (I8) null or leaked.
+    let shared = unsafe { SHARED.load(Ordering::Relaxed).as_ref() };
+    if let (Some(shared), Some(token)) = (shared, Token::from_bits(bits)) {
+        shared.end_rest(token);
+    }
+    let mut info = info(bits);
     // SAFETY: a valid info.
     unsafe { on_signal(libc::SIGPROF, &raw mut info, context) };
 }
@@ -145,7 +153,9 @@ unsafe extern "C" fn on_trap(_: c_int, _: *mut libc::siginfo_t, context: *mut c_
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn single_step(_: VALUE) -> VALUE {
     entry(|gvl| {
+        let shared = with_session(gvl, |session| session.shared());
         // Relaxed, all: see `on_trap`.
+        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Relaxed);
         TOKEN.store(own_token(gvl), Ordering::Relaxed);
         STEPS.store(0, Ordering::Relaxed);
         // SAFETY: a zeroed sigaction is valid; the handler lives as long as the process.
