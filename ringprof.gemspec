@@ -23,7 +23,7 @@ Gem::Specification.new do |spec|
   # shipped, since cargo refuses a workspace whose members or test files are missing.
   spec.files = Dir.glob(
     %w[
-      Cargo.{toml,lock} clippy.toml src/**/*.rs ext/**/*.{rs,toml,rb} loom-tests/**/*.{rs,toml} test/rust/*.rs
+      Cargo.{toml,lock} clippy.toml src/**/*.rs ext/**/*.{rs,toml,rb} loom-tests/**/*.{rs,toml} test/rust/**/*.rs
       lib/**/*.rb sig/**/*.rbs exe/* docs/**/*.md README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE
     ],
     base: __dir__

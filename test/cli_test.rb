@@ -1,11 +1,19 @@
 # frozen_string_literal: true
 
+require "fileutils"
 require "test_helper"
 
 module CliTesting
   EXE = File.expand_path("../exe/ringprof", __dir__)
-  # Long enough for some samples, and easy to find.
-  BUSY = "def busy(n) = n < 2 ? n : busy(n - 1) + busy(n - 2); busy(23)"
+
+  # A method of that name, and a call that takes some CPU time: enough for samples on a busy machine.
+  def self.spin(name, call = "%s")
+    "def #{name}(n = 15) = n < 2 ? n : #{name}(n - 1) + #{name}(n - 2); " \
+      "clock = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }; " \
+      "#{format(call, "limit = clock.call + 0.2; #{name} until clock.call > limit")}"
+  end
+
+  BUSY = spin("busy")
 
   def ringprof(*arguments, **options)
     capture([RbConfig.ruby, "-w", *Subprocess::INCLUDES, EXE, *arguments], **options)
@@ -111,7 +119,7 @@ class CliRunTest < RingProf::TestCase
   end
 
   def test_the_first_ruby_under_a_shell_is_profiled
-    script = %(#{RbConfig.ruby} -e "$1"; echo between; #{RbConfig.ruby} -e 'def second(n) = n < 2 ? n : second(n - 1) + second(n - 2); second(23)')
+    script = %(#{RbConfig.ruby} -e "$1"; echo between; #{RbConfig.ruby} -e '#{CliTesting.spin("second")}')
     out, err, status = ringprof("run", "--", "sh", "-c", script, "sh", BUSY)
     assert_equal 0, status.exitstatus, err
     assert_empty err
@@ -126,8 +134,7 @@ class CliRunTest < RingProf::TestCase
   end
 
   def test_children_of_the_ruby_are_not_profiled
-    more = "system(#{RbConfig.ruby.inspect}, '-e', 'def inner(n) = n < 2 ? n : inner(n - 1) + inner(n - 2); inner(20); puts 1'); " \
-           "Process.wait(fork { busy(20) })"
+    more = "system(#{RbConfig.ruby.inspect}, '-e', '#{CliTesting.spin("inner")}'); Process.wait(fork { busy(20) })"
     out, err, status = ringprof("run", "--", *ruby_busy(more))
     assert_equal 0, status.exitstatus, err
     assert_empty err
@@ -146,9 +153,10 @@ class CliRunTest < RingProf::TestCase
   end
 
   def test_nothing_but_ringprof_is_loaded_into_the_program
-    script = "puts $LOADED_FEATURES.grep(/ringprof/).map { |f| File.basename(f) }.sort.join(' '); puts $LOADED_FEATURES.grep(/json|optparse|tmpdir|fileutils/)"
+    script = "mine, other = $LOADED_FEATURES.reject { |f| f.start_with?('#{RbConfig::CONFIG["prefix"]}/') }.partition { |f| f.include?('ringprof') }; " \
+             "puts mine.map { |f| File.basename(f) }.sort.join(' '); puts other.grep(%r{/})"
     out, = ringprof("run", "--", RbConfig.ruby, "--disable-gems", "-e", script)
-    assert_equal "autorun.rb errors.rb native.rb results.rb ringprof.rb ringprof.so version.rb\n", out.lines.first
+    assert_equal "autorun.rb errors.rb exec.rb native.rb results.rb ringprof.rb ringprof.so version.rb\n", out.lines.first
     assert_equal "#{"=" * 34}\n", out.lines[1]
   end
 
@@ -163,15 +171,16 @@ class CliRunTest < RingProf::TestCase
 
   def test_paths_with_spaces
     in_directory do |dir|
-      link = File.join(dir, "a checkout")
-      File.symlink(Subprocess::ROOT, link)
+      checkout = File.join(dir, "a checkout")
+      Dir.mkdir(checkout)
+      %w[lib exe].each { |part| FileUtils.cp_r(File.join(Subprocess::ROOT, part), checkout) }
+      FileUtils.cp(File.join(RingProf::Native.directory, "ringprof/ringprof.so"), File.join(checkout, "lib/ringprof"))
       program = File.join(dir, "my program.rb")
-      File.write(program, "#{BUSY}; p ARGV")
-      includes = Subprocess::INCLUDES.map { |flag| flag.sub(Subprocess::ROOT, link) }
-      command = [RbConfig.ruby, *includes, File.join(link, "exe/ringprof"), "run", "--", RbConfig.ruby, program, "an argument", "--out"]
-      out, err, status = capture(command, env: { "TMPDIR" => dir })
+      File.write(program, "#{BUSY}; p ARGV, $LOADED_FEATURES.grep(/exec.rb|ringprof.so/).map { |f| f[/a checkout/] }")
+      command = [RbConfig.ruby, File.join(checkout, "exe/ringprof"), "run", "--", RbConfig.ruby, program, "an argument", "--out"]
+      out, err, status = capture(command, env: { "TMPDIR" => dir, "RUBYLIB" => nil })
       assert_equal 0, status.exitstatus, err
-      assert_equal "[\"an argument\", \"--out\"]\n", out.lines.first
+      assert_equal ["[\"an argument\", \"--out\"]\n", "[\"a checkout\", \"a checkout\"]\n"], out.lines.first(2)
       assert_match(/Object#busy/, out)
       assert_equal ["a checkout", "my program.rb"], Dir.children(dir).sort, "temporary files are gone"
     end
@@ -198,7 +207,7 @@ class CliRunTest < RingProf::TestCase
     assert_refused(2, /invalid argument: --tick sun/, "run", "--tick", "sun", "--", "true")
     assert_refused(2, /invalid argument: --interval often/, "run", "--interval", "often", "--", "true")
     %w[0 1000000].each { |interval| assert_refused(2, /between 1 and 999999/, "run", "--interval", interval, "--", "true") }
-    assert_refused(2, /invalid argument: --limit -1/, "run", "--limit=-1", "--", "true")
+    assert_refused(2, /invalid argument: --limit=-1/, "run", "--limit=-1", "--", "true")
     assert_refused(2, /invalid option: --nonsense/, "run", "--nonsense", "--", "true")
     assert_refused(2, /missing argument: --out/, "run", "--out")
   end
@@ -325,7 +334,7 @@ class AutorunTest < RingProf::TestCase
 
   def test_what_the_program_does_at_exit_is_profiled_too
     in_directory do |dir|
-      autorun("def at_the_end(n) = n < 2 ? n : at_the_end(n - 1) + at_the_end(n - 2); at_exit { at_the_end(23) }", chdir: dir)
+      autorun(CliTesting.spin("at_the_end", "at_exit { %s }"), chdir: dir)
       results = Marshal.load(File.binread(Dir.glob("#{dir}/*").first))
       assert_operator frame_named(results, "Object#at_the_end")[:total_samples], :>, 0
     end

@@ -63,6 +63,7 @@ class ResultsTest < RingProf::TestCase
       { path => path, Pathname(path) => path, tempfile => tempfile.path }.each do |out, written|
         file = RingProf.run(mode: :custom, out: out) { sample_here }
         assert_kind_of IO, file
+        assert_predicate file, :binmode?
         assert_equal 1, Marshal.load(File.binread(written))[:samples], out.class.name
         assert_nil RingProf.results
         file.close
@@ -145,8 +146,7 @@ class ResultsTest < RingProf::TestCase
     assert_raises(Errno::EPIPE) { RingProf.results(writer) }
     assert_equal 1, RingProf.results[:samples]
   ensure
-    # What is left in the buffer has nowhere to go.
-    assert_raises(Errno::EPIPE) { writer.close }
+    writer.close
   end
 
   def test_an_io_that_cannot_be_written_keeps_the_profile
@@ -169,18 +169,19 @@ class ResultsTest < RingProf::TestCase
     end
   end
 
-  def test_a_retry_into_the_same_file_is_whole
+  def test_a_file_that_failed_is_closed
     in_directory do |dir|
       path = File.join(dir, "profile.dump")
-      metadata = { padding: "x" * 100_000, callback: proc {} }
+      metadata = { callback: proc {} }
       RingProf.start(mode: :custom, metadata: metadata)
       sample_here
       RingProf.stop
       assert_raises(TypeError) { RingProf.results(path) }
+      # What is left in its buffer would be written some day, into the file of the next try.
+      assert_empty(ObjectSpace.each_object(File).reject(&:closed?).select { |file| file.path == path })
       metadata.delete(:callback)
       RingProf.results(path).close
-      GC.start
-      assert_equal 100_000, Marshal.load(File.binread(path))[:metadata][:padding].length
+      assert_equal 1, Marshal.load(File.binread(path))[:samples]
     end
   end
 

@@ -2,7 +2,7 @@
 
 # RINGPROF_HARD makes the same tests harder:
 #   compact  the heap is compacted by every major GC, so that a frame that is not pinned moves away
-#   stress   GC at every allocation, in the tests of classes that say `stress_gc`
+#   stress   GC at every allocation, in the tests of classes that say `stress_gc`; takes minutes
 
 require "minitest/autorun"
 require "tmpdir"

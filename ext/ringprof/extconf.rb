@@ -47,7 +47,7 @@ module Requirements
     candidate = ENV.fetch("CARGO") { executable("cargo") || File.expand_path(".cargo/bin/cargo", Dir.home) }
     return candidate if system(candidate, "--version", out: File::NULL, err: File::NULL)
 
-    refuse "cargo is missing (tried #{candidate}): install Rust 1.85 or newer, or set CARGO to the path of your cargo"
+    refuse "cargo is missing (tried #{candidate}): install Rust 1.87 or newer, or set CARGO to the path of your cargo"
   end
 
   def check_libclang

@@ -7,7 +7,8 @@ module RingProf
     # Where the library may be, in order: a precompiled gem holds one for each Ruby minor, a gem
     # built on this machine holds one alone.
     FEATURES = ["ringprof/#{RUBY_VERSION[/\A\d+\.\d+/]}/ringprof", "ringprof/ringprof"].freeze
-    private_constant :FEATURES
+    REMEDY = "run bin/setup in a checkout, or `gem pristine ringprof` for the gem"
+    private_constant :FEATURES, :REMEDY
 
     class << self
       # Directory of the load path that holds the library.
@@ -23,8 +24,13 @@ module RingProf
       # @return [void]
       # @raise [LoadError] when it is not built, or built for another Ruby
       def load
+        name = feature
         # The feature and not its path: RubyGems may keep the library outside of lib.
-        require feature
+        require name
+      rescue LoadError => e
+        raise unless name
+
+        raise LoadError, "RingProf's extension does not load in Ruby #{RUBY_VERSION}, it may be built for another: #{REMEDY} (#{e.message})"
       end
 
       private
@@ -36,8 +42,7 @@ module RingProf
 
       def feature
         FEATURES.find { |name| $LOAD_PATH.resolve_feature_path(name) } ||
-          raise(LoadError, "RingProf's extension is not built for Ruby #{RUBY_VERSION}: " \
-                           "run bin/setup in a checkout, or `gem pristine ringprof` for the gem")
+          raise(LoadError, "RingProf's extension is not built for Ruby #{RUBY_VERSION}: #{REMEDY}")
       end
     end
   end

@@ -13,6 +13,9 @@ if defined?(StackProf)
                          "or require \"ringprof/stackprof\" before it"
 end
 
+# An autoload does not survive the copy, on either side.
+RingProf.constants(false).each { |name| RingProf.const_get(name) }
+
 # A copy and not a delegate: the singleton methods are the native ones themselves, so that no frame
 # of ours stands between the caller and `StackProf.sample`. State is not copied: it belongs to the
 # extension and to RingProf::Results.
@@ -20,8 +23,7 @@ StackProf = RingProf.dup
 
 # StackProf's module functions, done by RingProf.
 module StackProf
-  # Not RingProf's constants: an autoload does not survive the copy, and `stackprof/report` must be
-  # free to define its own Report.
+  # Not RingProf's constants: `stackprof/report` must be free to define its own Report.
   constants(false).each { |name| remove_const(name) }
 
   # The StackProf whose contract this keeps. Gems compare it before they use what came with it.

@@ -374,6 +374,7 @@ pub mod testing {
 
         /// Allocates, if that was planted. Called in the handler.
         #[inline]
+        #[expect(clippy::disallowed_methods, reason = "what guards have to find")]
         pub fn allocate_if_planted(&self) {
             // Relaxed: as above.
             if self.plant_allocation.load(Ordering::Relaxed) {

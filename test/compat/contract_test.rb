@@ -254,18 +254,20 @@ module SharedContract
   end
 
   def test_garbage_collection
-    ballast = Array.new(200_000) { |number| [number.to_s] }
-    results = profiler.run(mode: :wall, interval: 100) { 5.times { GC.start } }
+    ballast = Work.garbage
+    results = profiler.run(mode: :wall, interval: 100) { collect_garbage }
     refute_empty ballast
     frames = results[:frames]
     assert_equal ["(garbage collection)", "(marking)", "(sweeping)"], frames.values_at(1, 3, 5).map { |frame| frame[:name] }
-    assert_in_delta results[:gc_samples], frames[1][:total_samples], 2
-    assert_in_delta results[:gc_samples], frames.values_at(1, 3, 5).sum { |frame| frame[:samples] }, 2
+    # StackProf's own counts differ by a few where ticks were missed.
+    tolerance = [2, results[:gc_samples] / 50].max
+    assert_in_delta results[:gc_samples], frames[1][:total_samples], tolerance
+    assert_in_delta results[:gc_samples], frames.values_at(1, 3, 5).sum { |frame| frame[:samples] }, tolerance
     frames.values_at(1, 3, 5).each { |frame| assert_equal "", frame[:file] }
   end
 
   def test_garbage_collection_ignored
-    results = profiler.run(mode: :wall, interval: 100, ignore_gc: true) { 5.times { GC.start } }
+    results = profiler.run(mode: :wall, interval: 100, ignore_gc: true) { collect_garbage }
     assert_equal 0, results[:gc_samples]
     assert_empty results[:frames].keys & [1, 3, 5]
   end
@@ -303,6 +305,13 @@ module SharedContract
   def allocate
     Object.new
     Object.new
+  end
+
+  def collect_garbage
+    5.times do
+      Work.garbage
+      GC.start
+    end
   end
 
   def run_with(**options)
@@ -373,7 +382,7 @@ else
     end
 
     def test_garbage_collection_misses_little
-      results = RingProf.run(mode: :wall, interval: 100) { 5.times { GC.start } }
+      results = RingProf.run(mode: :wall, interval: 100) { collect_garbage }
       assert_operator results[:missed_samples], :<=, 25
     end
 

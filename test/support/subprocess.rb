@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 require "rbconfig"
+require "ringprof"
 require "tempfile"
 
 # Rubies of their own, for what must not happen in the process of the tests.
 module Subprocess
   ROOT = File.expand_path("../..", __dir__)
-  # Where the extension under test and the tests come from, for a Ruby that we start.
-  INCLUDES = $LOAD_PATH.select { |path| File.expand_path(path).start_with?("#{ROOT}/") }
-                       .flat_map { |path| ["-I", File.expand_path(path)] }.freeze
+  # Where a Ruby that we start finds the extension under test, and the rest.
+  INCLUDES = [RingProf::Native.directory, "#{ROOT}/lib", "#{ROOT}/test"].flat_map { |path| ["-I", path] }.freeze
 
   # Runs a script in a fresh Ruby.
   #
@@ -26,6 +26,8 @@ module Subprocess
 
   # Runs a command in a process group of its own, which is killed when it takes too long.
   def capture(command, env: {}, chdir: nil, timeout: 120, input: File::NULL)
+    stress = GC.stress
+    GC.stress = false
     files = %w[out err].map { |name| Tempfile.new(name) }
     options = { in: input, out: files[0].path, err: files[1].path, pgroup: true }
     options[:chdir] = chdir if chdir
@@ -34,6 +36,7 @@ module Subprocess
     [*files.map { |file| File.read(file.path) }, status]
   ensure
     files&.each(&:close!)
+    GC.stress = stress
   end
 
   def wait_for(pid, timeout)

@@ -15,8 +15,9 @@ module Work
     index += 1 while index < 500
   end
 
-  def fibonacci(number)
-    number < 2 ? number : fibonacci(number - 1) + fibonacci(number - 2)
+  # Takes a while to mark while it is kept, and to sweep when it is not.
+  def garbage
+    Array.new(100_000) { |number| number.to_s * 20 }
   end
 
   def recurse(depth, &block)
