@@ -114,7 +114,7 @@ impl Refusal {
     }
 }
 
-/// Smallest ring, in bytes: room for four of the deepest records.
+/// Smallest ring, in bytes: room for three of the deepest records.
 pub const MIN_BUFFER: u64 = 128 << 10;
 /// Largest ring, in bytes.
 pub const MAX_BUFFER: u64 = 1 << 30;

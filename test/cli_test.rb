@@ -118,6 +118,17 @@ class CliRunTest < RingProf::TestCase
     assert_refused(126, /cannot run .*: Permission denied/, "run", "--", __FILE__)
   end
 
+  def test_a_command_of_one_word_is_no_shell_script
+    in_directory do |dir|
+      program = File.join(dir, "my command")
+      File.write(program, "#!#{RbConfig.ruby}\n#{BUSY}")
+      File.chmod(0o755, program)
+      out, err, status = ringprof("run", "--", program)
+      assert_equal 0, status.exitstatus, err
+      assert_match(/Object#busy/, out)
+    end
+  end
+
   def test_the_first_ruby_under_a_shell_is_profiled
     script = %(#{RbConfig.ruby} -e "$1"; echo between; #{RbConfig.ruby} -e '#{CliTesting.spin("second")}')
     out, err, status = ringprof("run", "--", "sh", "-c", script, "sh", BUSY)

@@ -119,7 +119,7 @@ impl Writer {
         let truncated = walked > MAX_DEPTH;
         let mut depth = walked.min(MAX_DEPTH);
         if let Some(&root) = self.scratch.frames[..depth].last() {
-            if root == self.plan.pseudo_root && !truncated {
+            if root != 0 && root == self.plan.pseudo_root && !truncated {
                 depth -= 1;
             }
         }
