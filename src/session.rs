@@ -390,12 +390,14 @@ impl Session {
         };
         let began = clock::monotonic();
         let tables = &mut self.tables;
+        let missed = &self.shared.counters.missed;
         let mut corrupt = 0;
         let mut records = 0_usize;
         let drained = consumer.read(record_words, |record| {
             // I4: into the tables first; the ring moves its head when this returns.
             if tables.insert(record.words()).is_err() {
                 corrupt += 1;
+                missed.add(Header(record.get(0)).weight());
             }
             records += 1;
             let look = records.is_multiple_of(RECORDS_PER_LOOK);

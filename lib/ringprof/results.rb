@@ -41,7 +41,6 @@ module RingProf
       end
 
       def write(io)
-        io.binmode
         profile = take
         return nil unless profile
 

@@ -295,7 +295,10 @@ impl Shared {
     /// Carries the writer's figures over to the counters.
     #[inline]
     fn account(&self, writer: &mut Writer) {
-        self.counters.missed.add_alone(writer.take_missed());
+        let missed = writer.take_missed();
+        if missed != 0 {
+            self.counters.missed.add(missed);
+        }
         self.counters
             .high_water_words
             .raise_to(writer.used() as u64);

@@ -153,14 +153,21 @@ fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
             }
             shared.round_ends();
         }
-        deadline += plan.every_ns;
-        if deadline <= now {
-            // Slept through some: those ticks are gone, their time is not.
-            let late = (now - deadline) / plan.every_ns + 1;
-            shared.counters.late.add(late);
-            deadline += late * plan.every_ns;
-        }
+        // A round over many threads can take longer than the interval; the thread then sleeps as long
+        // as it has worked, for at real-time priority it would take a core to itself.
+        let after = clock::monotonic();
+        let (next, late) = next_deadline(deadline, plan.every_ns, after + (after - now));
+        shared.counters.late.add(late);
+        deadline = next;
     }
+}
+
+/// The first deadline after `deadline`, in steps of `every` ns, that is not before `earliest`; and the
+/// number of those left out: their ticks are gone, their time is not.
+fn next_deadline(deadline: u64, every: u64, earliest: u64) -> (u64, u64) {
+    let next = deadline + every;
+    let late = earliest.saturating_sub(next).div_ceil(every);
+    (next + late * every, late)
 }
 
 /// Asks for the lowest real-time priority, where the process may have it. On a busy machine a tick
@@ -278,4 +285,18 @@ fn send(pid: i32, tid: i32, signal: i32, token: Token) -> bool {
         )
     };
     status == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_deadline;
+
+    #[test]
+    fn deadlines_stay_on_the_grid_and_late_ones_are_counted() {
+        assert_eq!(next_deadline(1000, 100, 1010), (1100, 0));
+        assert_eq!(next_deadline(1000, 100, 1100), (1100, 0));
+        assert_eq!(next_deadline(1000, 100, 1101), (1200, 1));
+        assert_eq!(next_deadline(1000, 100, 1200), (1200, 1));
+        assert_eq!(next_deadline(1000, 100, 1555), (1600, 5));
+    }
 }
