@@ -246,10 +246,10 @@ impl Session {
             starter,
         };
         if let Some(signal) = signal {
-            self.shared.admit(starter, by_cpu);
+            self.shared.admit(starter, by_cpu, self.started_ns);
             if by_cpu {
                 for &thread in others {
-                    self.shared.admit(thread, true);
+                    self.shared.admit(thread, true, self.started_ns);
                 }
             }
             match self.start_ticking(kind, TickPlan::new(plan.interval_ns, by_cpu, signal)) {
@@ -330,16 +330,26 @@ impl Session {
             self.shared.let_ticks_arrive(SETTLE_NS);
             ticking.installed.restore();
         }
-        // Before the drain, which no tick can see.
-        self.elapsed_ns += clock::monotonic() - self.started_ns;
-        self.shared.dismiss_all();
         let writer = self.shared.close();
+        // Before the drain, which no tick can see.
+        let stopped_ns = clock::monotonic();
+        self.elapsed_ns += stopped_ns - self.started_ns;
+        let credited = self.shared.credited(running.starter.tid);
+        self.shared.dismiss_all();
         self.drain_all();
         if let Some(mut writer) = writer {
             self.shared.counters.missed.add(writer.take_missed());
             let owed = writer.take_owed();
             if owed.weight > 0 && !self.tables.credit_last(owed.weight, owed.time) {
                 self.shared.counters.missed.add(owed.weight);
+            }
+        }
+        // The time since the last tick is that of the last stack; or nobody's, if there was no tick.
+        if let (Mode::Wall, Some(credited)) = (running.config.mode, credited) {
+            let interval = running.config.interval_ns();
+            let rest = (stopped_ns.saturating_sub(credited) + interval / 2) / interval;
+            if rest > 0 && !self.tables.credit_last(rest, stopped_ns) {
+                self.shared.counters.missed.add(rest);
             }
         }
         self.consumer = None;
@@ -505,7 +515,7 @@ impl Session {
         if running.config.mode != Mode::Cpu {
             return;
         }
-        if let Some(token) = self.shared.admit(thread, true) {
+        if let Some(token) = self.shared.admit(thread, true, clock::monotonic()) {
             if ticking.source.thread_admitted(self.shared, token).is_err() {
                 self.shared.dismiss(token);
                 self.shared.counters.threads_skipped.add_one();

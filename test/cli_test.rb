@@ -202,7 +202,7 @@ class CliRunTest < RingProf::TestCase
       ready = File.join(dir, "ready")
       script = "trap(:TERM) { puts 'terminated in order'; exit 5 }; File.write(#{ready.inspect}, ''); #{BUSY}; sleep"
       out = File.join(dir, "out")
-      pid = Process.spawn(RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--", RbConfig.ruby, "-e", script, out: out)
+      pid = Process.spawn(RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--", RbConfig.ruby, "-e", script, out: out, pgroup: true)
       sleep 0.01 until File.exist?(ready)
       Process.kill(:INT, pid)
       Process.kill(:TERM, pid)

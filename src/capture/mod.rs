@@ -171,9 +171,8 @@ impl Shared {
         }
     }
 
-    /// Enters a thread for sampling. `None` if the table is full (counted). Under the GVL.
-    pub fn admit(&self, identity: ThreadIdentity, cpu_clock: bool) -> Option<Token> {
-        let now = clock::monotonic();
+    /// Enters a thread for sampling, from `now` (ns) on. `None` if the table is full (counted). Under the GVL.
+    pub fn admit(&self, identity: ThreadIdentity, cpu_clock: bool, now: u64) -> Option<Token> {
         let cpu = clock::Clock::cpu_of(identity.tid).read().unwrap_or(0);
         let token = self
             .registry
@@ -187,6 +186,15 @@ impl Shared {
             None => self.counters.threads_skipped.add_one(),
         }
         token
+    }
+
+    /// Up to where the time of a live thread is credited, in ns of the profile's clock. While the gate
+    /// is closed.
+    #[must_use]
+    pub fn credited(&self, tid: i32) -> Option<u64> {
+        let block = self.registry.block(self.registry.find(tid)?)?;
+        // Relaxed: no handler is inside, and the gate's closing orders what the last one wrote.
+        Some(block.credited.load(Ordering::Relaxed))
     }
 
     /// The token of the thread with that kernel id.

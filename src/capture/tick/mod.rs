@@ -11,6 +11,7 @@
 pub mod thread;
 pub mod timer;
 
+use super::clock::Clock;
 use super::control::Token;
 use super::Shared;
 use crate::config::{TickChoice, MIN_TICK_NS};
@@ -108,7 +109,13 @@ impl Source {
             SourceKind::Thread => thread::TickThread::start(plan, shared).map(Self::Thread),
             SourceKind::Timer => {
                 for (token, block) in shared.registry.live() {
-                    timer::arm(block, token, plan)?;
+                    match timer::arm(block, token, plan) {
+                        // A thread that ended since it was found has no timer and needs none.
+                        Err(_) if Clock::cpu_of(block.tid()).read().is_none() => {
+                            shared.registry.retire(token);
+                        }
+                        armed => armed?,
+                    }
                 }
                 Ok(Self::Timer(plan))
             }

@@ -64,7 +64,9 @@ impl ByHand {
         // SAFETY: (I1) one test at a time, and the gate is closed and vacant since birth or `close`.
         unsafe { shared.open(Writer::new(producer, Scratch::new(), plan)) };
         let before = clock::monotonic();
-        let token = shared.admit(fake.identity(), false).expect("room");
+        let token = shared
+            .admit(fake.identity(), false, clock::monotonic())
+            .expect("room");
         let admitted = (before, clock::monotonic());
         Self {
             shared,
