@@ -75,8 +75,9 @@ fn m_n_threads() -> bool {
     state::on_main_ractor().is_some_and(|gvl| state::with(gvl, |state| state.m_n_threads))
 }
 
-/// Follows births and deaths from now on.
+/// Follows births and deaths from now on. A forked child may follow them already: once is enough.
 pub fn watch() {
+    unwatch();
     let events = rb_sys::RUBY_EVENT_THREAD_BEGIN | rb_sys::RUBY_EVENT_THREAD_END;
     // SAFETY: a function that lives as long as the process.
     unsafe { rb_sys::rb_add_event_hook(Some(on_event), events, NIL) };
