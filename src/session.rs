@@ -344,10 +344,10 @@ impl Session {
                 self.shared.counters.missed.add(owed.weight);
             }
         }
-        // The time since the last tick is that of the last stack; or nobody's, if there was no tick.
+        // Whole intervals since the last tick are the last stack's; or nobody's, if there was no tick.
         if let (Mode::Wall, Some(credited)) = (running.config.mode, credited) {
             let interval = running.config.interval_ns();
-            let rest = (stopped_ns.saturating_sub(credited) + interval / 2) / interval;
+            let rest = stopped_ns.saturating_sub(credited) / interval;
             if rest > 0 && !self.tables.credit_last(rest, stopped_ns) {
                 self.shared.counters.missed.add(rest);
             }

@@ -65,6 +65,12 @@ class CliRunTest < RingProf::TestCase
     end
   end
 
+  def test_the_dashes_before_the_command_may_be_left_out
+    out, err, status = ringprof("run", "--limit", "1", *ruby_busy("exit 3"))
+    assert_equal 3, status.exitstatus, err
+    assert_match(/Object#busy/, out)
+  end
+
   def test_object_and_custom_mode
     out, = ringprof("run", "--mode", "object", "--", RbConfig.ruby, "-e", "def make = Object.new; 100.times { make }")
     assert_match(/Mode: object\(1\)/, out)
@@ -290,13 +296,31 @@ class CliReportTest < RingProf::TestCase
 
   def test_a_reader_that_goes_away
     with_dump do |path|
-      command = [RbConfig.ruby, *Subprocess::INCLUDES, EXE, "report", path].map { |word| "'#{word}'" }.join(" ")
-      _, err, = capture(["sh", "-c", "#{command} | true"])
-      assert_empty err
+      reader, writer = IO.pipe
+      reader.close
+      err, status = report_into(writer, path)
+      assert_equal [0, ""], [status.exitstatus, err]
+    end
+  end
+
+  def test_a_full_disk
+    with_dump do |path|
+      err, status = File.open("/dev/full", "w") { |full| report_into(full, path) }
+      assert_equal 1, status.exitstatus
+      assert_match(/\Aringprof: No space left on device/, err)
+      assert_equal 1, err.lines.length, err
     end
   end
 
   private
+
+  def report_into(io, path)
+    Tempfile.create("ringprof-test") do |err|
+      pid = Process.spawn(RbConfig.ruby, *Subprocess::INCLUDES, EXE, "report", path, out: io, err: err)
+      status = wait_for(pid, 60)
+      [File.read(err.path), status]
+    end
+  end
 
   def with_dump
     in_directory do |dir|

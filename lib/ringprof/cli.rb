@@ -34,18 +34,15 @@ module RingProf
       # @param argv [Array<String>]
       # @return [Integer] the exit status
       def start(argv)
-        case argv.first
-        when nil, "-h", "--help", "help" then help(argv[1])
-        when "-v", "--version" then puts("ringprof #{VERSION}") || 0
-        else dispatch(argv)
-        end
+        status = run(argv)
+        # Here and not at exit, where nobody would be told that the disk is full.
+        $stdout.flush
+        status
       rescue Failure => e
         complain(e.message, e.status)
       rescue Errno::EPIPE
-        # The reader of our output went away, as in `ringprof report FILE | head`: nothing to say,
-        # and nothing left in the buffer to say it at exit.
-        $stdout.reopen(File::NULL, "w")
-        0
+        # The reader of our output went away, as in `ringprof report FILE | head`: nothing to say.
+        status || 0
       rescue Error, SystemCallError, LoadError => e
         complain(e.message, 1)
       rescue Interrupt
@@ -53,6 +50,14 @@ module RingProf
       end
 
       private
+
+      def run(argv)
+        case argv.first
+        when nil, "-h", "--help", "help" then help(argv[1])
+        when "-v", "--version" then puts("ringprof #{VERSION}") || 0
+        else dispatch(argv)
+        end
+      end
 
       # `ringprof FILE` is `ringprof report FILE`.
       def dispatch(argv)

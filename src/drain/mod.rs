@@ -20,7 +20,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use crate::sample::{FrameLine, FRAME_GC, FRAME_MARKING, FRAME_SWEEPING};
+use crate::sample::{FrameLine, FRAME_GC, FRAME_MARKING, FRAME_SWEEPING, NO_SLOT};
 use crate::sample::{Frames, GcPhase, Header, Kind, FIXED_WORDS, MAX_DEPTH, MAX_RECORD_WORDS};
 
 mod derive;
@@ -85,6 +85,7 @@ impl std::error::Error for Corrupt {}
 #[derive(Clone, Copy, Debug)]
 struct LastStack {
     node: u32,
+    slot: u16,
     truncated: bool,
 }
 
@@ -141,13 +142,17 @@ impl Tables {
     }
 
     /// Adds `weight` at `time_ns` to the stack that `Again` would repeat, for the time between the
-    /// last record and the stop. Returns `false`, with nothing counted, if there is no such stack
-    /// or if `weight` is 2^32 or more: the caller has to account for it then.
+    /// last record and the stop. Returns `false`, with nothing counted, if there is no such stack, if
+    /// it is no thread's ([`NO_SLOT`]: time is not its measure), or if `weight` is 2^32 or more: the
+    /// caller has to account for it then.
     #[must_use]
     pub fn credit_last(&mut self, weight: u64, time_ns: u64) -> bool {
         let (Some(last), Ok(weight)) = (self.last, u32::try_from(weight)) else {
             return false;
         };
+        if last.slot == NO_SLOT {
+            return false;
+        }
         self.count_stack(last, weight, time_ns);
         true
     }
@@ -243,7 +248,11 @@ impl Tables {
                 self.decode(words, length - FIXED_WORDS)?;
                 let node = self.tree.descend(&self.scratch, &mut self.frames)?;
                 let truncated = header.truncated();
-                let last = LastStack { node, truncated };
+                let last = LastStack {
+                    node,
+                    slot: header.slot(),
+                    truncated,
+                };
                 self.last = Some(last);
                 self.count_stack(last, weight, time_ns);
             }

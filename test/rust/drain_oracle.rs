@@ -10,6 +10,7 @@ use ringprof_core::sample::{FRAME_GC, FRAME_MARKING, FRAME_SWEEPING, MAX_DEPTH, 
 
 const CASES: u32 = if cfg!(miri) { 8 } else { 256 };
 const START_NS: u64 = 1_000_000;
+const SLOT: u16 = 3;
 
 /// Empty tables of a profile that started at `start_ns`.
 fn tables_from(options: Options, start_ns: u64) -> Tables {
@@ -82,7 +83,7 @@ fn record(
         let used = frame.encode(&mut pair);
         words.extend_from_slice(&pair[..used]);
     }
-    words[0] = Header::new(kind, phase, truncated, words.len(), NO_SLOT, weight.into()).0;
+    words[0] = Header::new(kind, phase, truncated, words.len(), SLOT, weight.into()).0;
     words
 }
 
@@ -513,4 +514,13 @@ fn deltas_after_a_pause_count_from_the_second_start() {
         raw.timestamps_us().collect::<Vec<_>>(),
         [1_500, 9_100, 9_300]
     );
+}
+
+#[test]
+fn a_stack_that_is_no_threads_is_credited_no_time() {
+    let mut tables = Tables::new(Options::default());
+    let header = Header::new(Kind::Stack, GcPhase::None, false, 3, NO_SLOT, 1);
+    tables.insert([header.0, 5, 8].into_iter()).unwrap();
+    assert!(!tables.credit_last(2, 7));
+    assert_eq!(tables.samples(), 1);
 }

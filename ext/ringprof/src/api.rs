@@ -86,7 +86,10 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
         if options.config.mode.is_timed() {
             threads::watch();
         }
-        allocations::watch(gvl, options.config.mode)?;
+        if let Err(failure) = allocations::watch(gvl, options.config.mode) {
+            with_session(gvl, |session| session.stop());
+            return Err(failure);
+        }
         Ok(TRUE)
     })
 }
