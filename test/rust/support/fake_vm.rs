@@ -36,9 +36,14 @@ static WALKS: AtomicU64 = AtomicU64::new(0);
 static DRAINS_REQUESTED: AtomicU64 = AtomicU64::new(0);
 static SAMPLES_REQUESTED: AtomicU64 = AtomicU64::new(0);
 
+/// The stack of a thread that was given none.
+static EMPTY: &[FrameLine] = &[];
+
 thread_local! {
     // Constant and without a destructor: reading it in a signal sets up nothing.
-    static STACK: Cell<&'static [FrameLine]> = const { Cell::new(&[]) };
+    // One word, so that a tick in the middle of `set_stack` finds the old stack or the new one, not
+    // the address of the one with the length of the other.
+    static STACK: Cell<&'static &'static [FrameLine]> = const { Cell::new(&EMPTY) };
 }
 
 /// Puts every switch and counter, and the calling thread's stack, back to where they began.
@@ -56,7 +61,7 @@ pub fn reset() {
 
 /// What walks of the calling thread find from now on, leaf first.
 pub fn set_stack(frames: &'static [FrameLine]) {
-    STACK.set(frames);
+    STACK.set(Box::leak(Box::new(frames)));
 }
 
 /// GC runs in that phase (0 neither, 1 marking, 2 sweeping), or does not run.
@@ -134,7 +139,7 @@ unsafe extern "C" fn profile_frames(
     while clock::monotonic() - began < WALK_NS.load(Relaxed) {
         std::hint::spin_loop();
     }
-    let stack = STACK.get();
+    let stack = *STACK.get();
     let count = stack.len().min(limit as usize);
     for (index, frame) in stack[..count].iter().enumerate() {
         // SAFETY: both arrays have room for `limit` entries, as the VM may assume.
