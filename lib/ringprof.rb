@@ -22,8 +22,12 @@ require "ringprof/results"
 # * `start(**options)` → true, or false when running already (then no option is looked at).
 #   Options: `mode:` (`:wall`, `:cpu`, `:object`, `:custom`), `interval:` (microseconds; in object
 #   mode every how many-th allocation), `raw:`, `aggregate:`, `ignore_gc:`, `metadata:`, `out:`,
-#   `tick:` (`:auto`, `:thread`, `:timer`), `buffer:`. Unknown ones are ignored.
-# * `stop` → true, or false when not running.
+#   `tick:` (`:auto`, `:thread`, `:timer`), `buffer:`, `on_failure:`. Unknown ones are ignored.
+#   Raises {Error} when the system refuses what a profile needs; nothing is left running then.
+# * `stop` → true, or false when not running. A profile that could not go on (no memory for more, ticks
+#   that the kernel refuses) has ended by itself, with one line on stderr, and `stats[:failure]` says why.
+#   What was recorded is there to be read; the first `stop` after it raises {Error}, or returns true with
+#   `on_failure: :warn` (the default is `:raise`, or `RINGPROF_ON_FAILURE`).
 # * `running?` → true or false.
 # * `sample` → true, or false when not running: records the calling stack, in every mode.
 # * `use_postponed_job!` → nil: captures at safepoints from the next start on.
@@ -47,6 +51,8 @@ module RingProf
     # @return [Hash, IO, nil] the profile, or the IO that it was written to when `out:` is given;
     #   nil inside a session that runs already
     # @raise [LocalJumpError] without a block
+    # @raise [Error] when the profiler could not start, or when the profile has ended before the block;
+    #   in the latter case {results} has what was recorded
     def run(**options)
       raise LocalJumpError, "no block given" unless block_given?
 
@@ -55,10 +61,12 @@ module RingProf
         return nil
       end
 
+      through = false
       begin
         yield
+        through = true
       ensure
-        stop
+        through ? stop : stop_quietly
       end
       results
     end
@@ -74,6 +82,15 @@ module RingProf
     # @raise [TypeError] when `out` is neither a path nor an IO; the profile is kept
     def results(out = nil)
       Results.read(out)
+    end
+
+    private
+
+    # For a block that is left by an exception or a throw, which goes on.
+    def stop_quietly
+      stop
+    rescue Error
+      nil
     end
   end
 end

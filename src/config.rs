@@ -96,6 +96,8 @@ pub enum Refusal {
     Buffer,
     /// `tick:` is none of ours.
     Tick,
+    /// `on_failure:` is none of ours.
+    OnFailure,
 }
 
 impl Refusal {
@@ -110,6 +112,7 @@ impl Refusal {
                 "buffer is a number of bytes between 131072 (128 KiB) and 1073741824 (1 GiB)"
             }
             Self::Tick => "tick is :auto, :thread or :timer",
+            Self::OnFailure => "on_failure is :raise or :warn",
         }
     }
 }

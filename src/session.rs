@@ -5,6 +5,7 @@
 
 use crate::capture::control::ThreadIdentity;
 use crate::capture::counters::Counts;
+use crate::capture::failure::Failure;
 use crate::capture::plan::{Capture, Plan, Reading, WeightClock};
 use crate::capture::preflight::{self, Layout};
 use crate::capture::scratch::{Scratch, WALK_LIMIT};
@@ -14,7 +15,7 @@ use crate::capture::vm_hooks::VmHooks;
 use crate::capture::writer::Writer;
 use crate::capture::{clock, fork, handler, Shared};
 use crate::config::{Config, Mode};
-use crate::drain::{Options, Profile, Tables};
+use crate::drain::{Corrupt, NoMemory, Options, Profile, Tables};
 use crate::ring::{self, Consumer, Producer};
 use crate::sample::{Frames, Header, Kind, FIXED_WORDS, MAX_RECORD_WORDS, NO_SLOT};
 use std::io;
@@ -37,6 +38,8 @@ pub struct DrainStats {
     pub records: u64,
     /// Records that no producer writes; each time the whole ring was given up.
     pub corrupt: u64,
+    /// Records that the tables found no memory for.
+    pub no_memory: u64,
     /// Time in drains, in ns.
     pub ns: u64,
     /// Longest drain, in ns.
@@ -70,6 +73,8 @@ pub struct Stats {
     pub signal: String,
     /// Time since start, or between start and stop, in ns.
     pub elapsed_ns: u64,
+    /// Why the last profile ended before its stop, if it did.
+    pub failure: Option<Failure>,
 }
 
 /// What runs while a timed profile is taken.
@@ -107,6 +112,8 @@ pub struct Session {
     /// Records are in the tables, or could be, that nobody has read.
     unread: bool,
     finished: Option<Arc<Profile>>,
+    /// The profile failed, and no stop has said so.
+    untold: bool,
     /// Profiles that are being turned into results.
     lent: Vec<Arc<Profile>>,
     started_ns: u64,
@@ -146,6 +153,7 @@ impl Session {
             config: Config::new(Mode::Wall),
             unread: false,
             finished: None,
+            untold: false,
             lent: Vec::new(),
             started_ns: 0,
             elapsed_ns: 0,
@@ -193,7 +201,8 @@ impl Session {
     /// profile left unread stays, and is added to.
     ///
     /// # Errors
-    /// The kernel's, when it has no signal, thread or timer to give; nothing runs then.
+    /// The system's, when it has no memory, signal, thread or timer to give; nothing runs then, and
+    /// what an earlier profile left unread is as it was.
     pub fn start(
         &mut self,
         config: Config,
@@ -212,9 +221,14 @@ impl Session {
         } else {
             None
         };
-        self.begin_tables(config);
         let by_cpu = config.mode == Mode::Cpu;
-        let idle = self.idle_halves(config.buffer);
+        let idle = self.idle_halves(config.buffer)?;
+        let before = self.shared.counters.read();
+        if self.begins_anew() {
+            self.shared.counters.reset();
+        }
+        self.shared.failure.clear();
+        self.untold = false;
         let plan = Plan {
             clock: if by_cpu {
                 WeightClock::Cpu
@@ -239,7 +253,6 @@ impl Session {
         unsafe { self.shared.open(writer) };
         // Only now: what the ring takes to be made is in nobody's time (I9).
         self.started_ns = clock::monotonic();
-        self.tables.resume(self.started_ns, config.raw);
         let mut running = Running {
             config,
             ticking: None,
@@ -258,10 +271,14 @@ impl Session {
                     self.shared.dismiss_all();
                     self.shared.close();
                     self.consumer = None;
+                    self.shared.counters.restore(&before);
                     return Err(error);
                 }
             }
         }
+        // No drain has run since the first tick: that takes the GVL, which is ours.
+        self.begin_tables(config);
+        self.tables.resume(self.started_ns, config.raw);
         self.capture = match capture {
             Capture::Direct(_) => "direct",
             Capture::Postponed => "postponed",
@@ -280,19 +297,29 @@ impl Session {
 
     /// The tables for a start: those that wait to be read, or new ones.
     fn begin_tables(&mut self, config: Config) {
-        if !self.unread || self.finished.is_some() {
+        if self.begins_anew() {
             self.tables = Tables::new(Options {
                 raw: config.raw,
                 monotone_deltas: config.mode == Mode::Custom,
             });
-            self.shared.counters.reset();
             self.drains = DrainStats::default();
             self.finished = None;
             self.elapsed_ns = 0;
         }
     }
 
+    /// Whether a start begins a new profile rather than adds to one that waits to be read.
+    fn begins_anew(&self) -> bool {
+        !self.unread || self.finished.is_some()
+    }
+
     fn start_ticking(&self, kind: SourceKind, plan: TickPlan) -> io::Result<Ticking> {
+        clock::check().map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("the kernel refuses to tell the CPU time of threads: {error}"),
+            )
+        })?;
         let installed = signal::install(plan.signal)?;
         match Source::start(kind, plan, self.shared) {
             Ok(source) => {
@@ -300,23 +327,31 @@ impl Session {
                 Ok(Ticking { source, installed })
             }
             Err(error) => {
-                installed.restore();
+                // A timer that was armed before the refused one may have ticked.
+                if kind == SourceKind::Timer && self.shared.thread_count() > 1 {
+                    installed.restore();
+                } else {
+                    installed.undo();
+                }
                 Err(error)
             }
         }
     }
 
     /// The producer's half and the scratch, made anew when the size of the ring changes.
-    fn idle_halves(&mut self, buffer: u64) -> Idle {
+    fn idle_halves(&mut self, buffer: u64) -> io::Result<Idle> {
         // The ring of the profile before is empty by now; a new one costs a few hundred µs.
         let words = usize::try_from(buffer / 8).unwrap_or(usize::MAX);
-        let (producer, consumer) = ring::with_capacity(words);
+        let made = ring::try_with_capacity(words).zip(Scratch::try_new());
+        let Some(((producer, consumer), scratch)) = made else {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                format!("no memory for a ring of {buffer} bytes (buffer: sets its size)"),
+            ));
+        };
         self.ring_words = consumer.capacity();
         self.consumer = Some(consumer);
-        Idle {
-            producer,
-            scratch: Scratch::new(),
-        }
+        Ok(Idle { producer, scratch })
     }
 
     /// Ends the profile: no tick, no handler, everything drained. False if none was running.
@@ -336,7 +371,11 @@ impl Session {
         self.elapsed_ns += stopped_ns - self.started_ns;
         let credited = self.shared.credited(running.starter.tid);
         self.shared.dismiss_all();
-        self.drain_all();
+        if self.shared.failure.get() == Some(Failure::Bug) {
+            self.give_up_ring();
+        } else {
+            self.drain_all();
+        }
         if let Some(mut writer) = writer {
             self.shared.counters.missed.add(writer.take_missed());
             let owed = writer.take_owed();
@@ -348,13 +387,49 @@ impl Session {
         if let (Mode::Wall, Some(credited)) = (running.config.mode, credited) {
             let interval = running.config.interval_ns();
             let rest = stopped_ns.saturating_sub(credited) / interval;
-            if rest > 0 && !self.tables.credit_last(rest, stopped_ns) {
+            let blind = self.shared.failure.get().is_some_and(Failure::blinds);
+            if rest > 0 && (blind || !self.tables.credit_last(rest, stopped_ns)) {
                 self.shared.counters.missed.add(rest);
             }
         }
         self.consumer = None;
         self.tables.forget_last();
+        self.untold = self.shared.failure.get().is_some();
         true
+    }
+
+    /// Ends the profile if something has happened that it cannot go on with, and says so on the
+    /// standard error stream. What was recorded stays readable.
+    pub fn notice_failure(&mut self) {
+        if self.shared.failure.get().is_some() && self.stop() {
+            self.shared.failure.tell();
+        }
+    }
+
+    /// A panic of ours has been caught: the next call ends the profile, if one is being taken.
+    pub fn note_panic(&self) {
+        if self.is_running() {
+            self.shared.failure.set(Failure::Bug);
+        }
+    }
+
+    /// Why the profile ended before its stop, if it did and nobody has asked yet.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.shared.failure.tell();
+        self.shared
+            .failure
+            .get()
+            .filter(|_| std::mem::take(&mut self.untold))
+    }
+
+    /// Leaves the records in the ring unread: whoever read them last did not come to an end.
+    fn give_up_ring(&mut self) {
+        let missed = &self.shared.counters.missed;
+        if let Some(consumer) = &self.consumer {
+            consumer.peek(record_words, |record| {
+                missed.add(Header(record.get(0)).weight());
+            });
+        }
     }
 
     /// One sample of the calling thread now. False if no profile is being taken.
@@ -363,8 +438,9 @@ impl Session {
             return false;
         }
         self.make_room();
+        self.notice_failure();
         self.shared.sample_now(NO_SLOT);
-        true
+        self.is_running()
     }
 
     /// The safepoint that a tick waits for, on the Thread `thread`.
@@ -376,7 +452,12 @@ impl Session {
 
     /// One bounded slice of draining, as a postponed job runs it.
     pub fn drain_slice(&mut self) {
+        #[cfg(feature = "testing")]
+        if self.shared.testing.hold_drains() {
+            return;
+        }
         self.drain(Some(SLICE_NS));
+        self.notice_failure();
     }
 
     /// Drains if the ring has no room for the deepest stack: samples of ours are never lost.
@@ -401,12 +482,19 @@ impl Session {
         let began = clock::monotonic();
         let tables = &mut self.tables;
         let missed = &self.shared.counters.missed;
+        #[cfg(feature = "testing")]
+        assert!(!self.shared.testing.take_panic(), "planted");
         let mut corrupt = 0;
+        let mut no_memory = 0;
         let mut records = 0_usize;
         let drained = consumer.read(record_words, |record| {
             // I4: into the tables first; the ring moves its head when this returns.
-            if tables.insert(record.words()).is_err() {
-                corrupt += 1;
+            if let Err(error) = tables.insert(record.words()) {
+                if error == Corrupt::NoMemory {
+                    no_memory += 1;
+                } else {
+                    corrupt += 1;
+                }
                 missed.add(Header(record.get(0)).weight());
             }
             records += 1;
@@ -426,6 +514,10 @@ impl Session {
         self.drains.count += 1;
         self.drains.records += records as u64;
         self.drains.corrupt += corrupt;
+        self.drains.no_memory += no_memory;
+        if no_memory > 0 {
+            self.shared.failure.set(Failure::Memory);
+        }
         self.drains.ns += spent;
         self.drains.max_ns = self.drains.max_ns.max(spent);
         // Only now: a request that came sooner would be for room that is being made.
@@ -435,24 +527,34 @@ impl Session {
     /// The finished profile: `None` while running, before any start, and once it was read
     /// ([`Session::profile_read`]). Its frames stay marked.
     pub fn profile(&mut self) -> Option<&Profile> {
-        if self.running.is_some() || !self.unread {
-            return None;
-        }
-        if self.finished.is_none() {
-            let tables = std::mem::replace(&mut self.tables, Tables::new(Options::default()));
-            self.finished = Some(Arc::new(tables.finish(self.config.interval_ns())));
-        }
+        self.finish().ok()?;
         self.finished.as_deref()
+    }
+
+    /// Turns the tables into the finished profile, if there is one to give and it is not done.
+    fn finish(&mut self) -> Result<(), NoMemory> {
+        if self.has_profile() && self.finished.is_none() {
+            let profile = self.tables.try_finish(self.config.interval_ns())?;
+            self.finished = Some(Arc::new(profile));
+            self.tables = Tables::new(Options::default());
+        }
+        Ok(())
     }
 
     /// Lends the finished profile out, if there is one: nobody else can read it, and a new one may
     /// begin, while its frames stay marked until [`Session::take_back`].
-    pub fn lend(&mut self) -> Option<Arc<Profile>> {
-        self.profile()?;
-        let profile = self.finished.take()?;
-        self.unread = false;
-        self.lent.push(Arc::clone(&profile));
-        Some(profile)
+    ///
+    /// # Errors
+    /// [`NoMemory`] when there is none to finish it with; it waits to be asked for again.
+    pub fn lend(&mut self) -> Result<Option<Arc<Profile>>, NoMemory> {
+        self.finish()?;
+        if !self.has_profile() {
+            return Ok(None);
+        }
+        Ok(self.finished.take().inspect(|profile| {
+            self.unread = false;
+            self.lent.push(Arc::clone(profile));
+        }))
     }
 
     /// Takes a lent profile back. One that was not read waits to be read again, unless a newer one
@@ -577,6 +679,7 @@ impl Session {
             capture: self.capture,
             tick: self.tick,
             signal: self.signal.clone(),
+            failure: self.shared.failure.get(),
             elapsed_ns: if running {
                 self.elapsed_ns + clock::monotonic() - self.started_ns
             } else {
@@ -610,9 +713,11 @@ impl Session {
         self.finished = None;
         self.lent.clear();
         self.unread = false;
+        self.untold = false;
         self.elapsed_ns = 0;
         self.drains = DrainStats::default();
         self.shared.counters.reset();
+        self.shared.failure.clear();
         true
     }
 

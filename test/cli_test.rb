@@ -386,12 +386,14 @@ class AutorunTest < RingProf::TestCase
   end
 
   def test_a_target_that_cannot_be_written_does_not_change_the_exit_status
-    _, err, status = autorun("exit 3", "RINGPROF_OUT" => "/nonexistent/x")
-    assert_equal 3, status.exitstatus
-    assert_match(/\Aringprof: cannot write the profile: No such file or directory/, err)
-    _, err, status = autorun("exit 3", "RINGPROF_OUT" => "/dev/full")
-    assert_equal 3, status.exitstatus
-    assert_match(/\Aringprof: cannot write the profile: No space left/, err)
+    in_directory do |dir|
+      _, err, status = autorun("exit 3", "RINGPROF_OUT" => "/nonexistent/x", "TMPDIR" => dir)
+      assert_equal 3, status.exitstatus
+      assert_match(/\Aringprof: cannot write the profile: No such file or directory/, err)
+      _, err, status = autorun("exit 3", "RINGPROF_OUT" => "/dev/full", "TMPDIR" => dir)
+      assert_equal 3, status.exitstatus
+      assert_match(/\Aringprof: cannot write the profile: No space left/, err)
+    end
   end
 
   private

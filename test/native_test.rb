@@ -23,6 +23,17 @@ class NativeTest < Minitest::Test
     end
   end
 
+  def test_an_extension_that_was_built_for_another_ruby
+    here = RUBY_VERSION[/\A\d+\.\d+/]
+    other = Dir.glob("#{ROOT}/build/testing-*/ringprof/ringprof.so").find { |path| !path.include?("/testing-#{here}/") }
+    skip "bin/setup has built for no other Ruby than #{here}" unless other
+
+    with_lib do |lib|
+      FileUtils.cp(other, File.join(lib, "ringprof/ringprof.so"))
+      assert_one_line("does not load in Ruby #{RUBY_VERSION}, it may be built for another", lib)
+    end
+  end
+
   def test_a_library_for_this_minor_goes_first
     with_lib do |lib|
       FileUtils.mkdir_p(File.join(lib, "ringprof", RUBY_VERSION[/\A\d+\.\d+/]))

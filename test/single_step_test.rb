@@ -1,46 +1,57 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "single_step/stepper"
 
 # The real handler after every single instruction of a script (the processor's trap flag): whatever state the VM passes
-# through, it is met. Each script runs in a process of its own.
+# through, it is met. Each script runs in a process of its own; where this process runs under YJIT with a call threshold
+# of 1, the scripts are compiled. `bin/single-step` makes a table of it.
 class SingleStepTest < RingProf::TestCase
-  RUNNER = File.join(__dir__, "single_step/runner.rb")
-  # Each holds windows in which a walk without the pre-flight dies.
-  DEADLY = %w[escape_in_method escape_in_method_with_block escape_at_top_level escape_in_class_body].freeze
-  HARMLESS = %w[fibers exceptions calls drains].freeze
-  # Those that YJIT compiles again and again as they define methods would take minutes.
-  COMPILED = %w[escape_in_method escape_at_top_level escape_in_class_body fibers].freeze
   # Fewer instructions than any of the scripts takes: the trap flag was not set, or the script ended early.
   FLOOR = 20_000
 
   def setup
     super
-    skip "single stepping needs the trap flag of x86-64, and this is #{RbConfig::CONFIG["host_cpu"]}" unless
-      RbConfig::CONFIG["host_cpu"] == "x86_64"
+    reason = Stepper.refusal || self.class.elsewhere
+    skip reason if reason
   end
 
-  (DEADLY + HARMLESS).each do |script|
+  class << self
+    # Why this run of the suite leaves the scripts to another, or nil.
+    def elsewhere
+      return "GC is off while a script is stepped through, so compaction changes nothing" if ENV["RINGPROF_HARD"] == "compact"
+      return unless compiled?
+      return "YJIT of Ruby #{RUBY_VERSION} is sampled at safepoints" unless Stepper.compiles?
+
+      "only with a call threshold of 1 is every method compiled" unless ENV["RUBYOPT"].to_s.include?("--yjit-call-threshold=1")
+    end
+
+    def compiled?
+      defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?
+    end
+  end
+
+  (Stepper::DEADLY + Stepper::HARMLESS).each do |script|
     define_method(:"test_#{script}_survives_a_tick_after_each_instruction") do
       assert_survives(script)
     end
   end
 
-  DEADLY.each do |script|
+  Stepper.deadly.each do |script|
     define_method(:"test_#{script}_dies_without_the_preflight") do
-      _, report, status = step(script, "bare")
-      assert_predicate status, :signaled?, "walked unharmed without the pre-flight: #{status}\n#{report}"
-      assert_includes %w[SEGV BUS ABRT ILL], Signal.signame(status.termsig), report
+      Stepper.open do |stepper|
+        outcome = stepper.step(script, "bare", *warm, switches: switches)
+        assert_includes %w[SEGV BUS ABRT ILL], outcome.died, "walked unharmed without the pre-flight: #{outcome.stats}\n#{outcome.report}"
+      end
     end
   end
 
-  def test_compiled_code_survives_a_tick_after_each_instruction
-    skip "YJIT of Ruby #{RUBY_VERSION} is sampled at safepoints" if RUBY_VERSION < "3.3"
+  def test_turning_yjit_on_survives_a_tick_after_each_instruction
+    skip "YJIT cannot be turned on at run time before Ruby 3.3" if RUBY_VERSION < "3.3"
     skip "this Ruby is built without YJIT" unless defined?(RubyVM::YJIT)
+    skip "YJIT is on from the beginning in this run" if self.class.compiled?
 
-    COMPILED.each do |script|
-      assert_survives(script, "warm", switches: %w[--yjit --yjit-call-threshold=1])
-    end
+    assert_survives(Stepper::ENABLING, switches: Stepper::LATER_COMPILED)
   end
 
   def test_continuations
@@ -49,36 +60,54 @@ class SingleStepTest < RingProf::TestCase
 
   private
 
-  def assert_survives(script, *arguments, switches: [])
-    out, report, status = step(script, *arguments, switches: switches)
-    assert_predicate status, :success?, "#{status}\n#{report}"
-    instructions, stats, results = Marshal.load(out)
-    skip "stacks are not walked in the handler here: #{stats[:postponed_because]}" if stats[:capture] != :direct
-
-    assert_accounted(instructions, stats)
-    assert_valid_results(results)
-    assert_equal stats[:missed_samples], results[:missed_samples]
-    tell(script, switches, instructions, stats)
+  def switches
+    self.class.compiled? ? Stepper::COMPILED : []
   end
 
-  def assert_accounted(instructions, stats)
+  # What is stepped through is compiled code, and not the compiler.
+  def warm
+    self.class.compiled? ? ["warm"] : []
+  end
+
+  def assert_survives(script, switches: self.switches)
+    Stepper.open do |stepper|
+      outcome = stepper.step(script, *warm, switches: switches)
+      assert_nil outcome.died, "SIG#{outcome.died}\n#{outcome.report}"
+      skip "stacks are not walked in the handler here: #{outcome.stats[:postponed_because]}" if outcome.stats[:capture] != :direct
+
+      assert_accounted(outcome.instructions, outcome.stats, threads: script == "threads")
+      assert_valid_results(outcome.results)
+      assert_equal outcome.stats[:missed_samples], outcome.results[:missed_samples]
+      tell(script, outcome)
+    end
+  end
+
+  def assert_accounted(instructions, stats, threads:)
     lost = stats[:lost]
     assert_operator instructions, :>, FLOOR
-    assert_equal instructions, stats[:received], "the handler ran once for each instruction"
     assert_equal stats[:received], stats[:recorded] + stats[:coalesced][:total] + lost[:total]
+    assert_equal 0, stats[:drains][:corrupt]
+    assert_equal 0, stats[:missed_samples]
+    return assert_accounted_by_threads(instructions, stats) if threads
+
+    assert_equal instructions, stats[:received], "the handler ran once for each instruction"
     # A drain needs no seat, `sample` does.
     assert_equal lost[:total], lost[:torn] + lost[:seat_taken], "ticks are lost to nothing but a stack in the middle of a change: #{lost}"
     assert_equal 0, stats[:coalesced][:early], "every instruction's stack is walked"
-    assert_equal 0, stats[:drains][:corrupt]
-    assert_equal 0, stats[:missed_samples]
   end
 
-  def tell(script, switches, instructions, stats)
-    puts format("single step, %-30s %8d instructions, %7d recorded, %4d torn",
-                [script, *switches.first].join(" "), instructions, stats[:recorded], stats[:lost][:torn])
+  # A thread is sampled from its birth to its death, and stepped through before and after as well.
+  def assert_accounted_by_threads(instructions, stats)
+    lost = stats[:lost]
+    assert_equal instructions, stats[:received] + stats[:foreign], "the handler ran once for each instruction"
+    assert_operator stats[:foreign], :>, 1000, "threads were stepped through before their birth"
+    assert_equal lost[:total], lost[:torn] + lost[:seat_taken] + lost[:not_ruby], lost
+    # Before Ruby 3.3 nothing tells that a thread is ending by an exception.
+    RUBY_VERSION < "3.3" ? assert_operator(lost[:torn], :>, 0) : assert_equal(0, lost[:torn])
   end
 
-  def step(script, *arguments, switches: [])
-    capture([RbConfig.ruby, *switches, *INCLUDES, RUNNER, script, *arguments], timeout: 300)
+  def tell(script, outcome)
+    puts format("single step, %-28s %8d instructions, %7d recorded, %4d torn",
+                script, outcome.instructions, outcome.stats[:recorded], outcome.stats[:lost][:torn])
   end
 end

@@ -11,6 +11,9 @@
 # | `RINGPROF_TICK` | `auto` (default), `thread`, `timer` |
 # | `RINGPROF_OUT` | file to write; default `ringprof-PID.dump` in the current directory |
 #
+# A file that cannot be written is replaced by one in the directory for temporary files, and a line on
+# stderr says so. Where the system refuses what a profile needs, the program runs without one.
+#
 # The profile is written by `at_exit`: also after `exit 3`, an uncaught exception, or a signal that
 # Ruby turns into an exception. `exit!`, `exec` and SIGKILL lose it. Forked children write nothing.
 
@@ -30,6 +33,8 @@ module RingProf
         start
       rescue ArgumentError, LoadError => e
         abort "ringprof: #{e.message}"
+      rescue Error, SystemCallError => e
+        say "no profile: #{e.message}"
       end
 
       private
@@ -63,6 +68,7 @@ module RingProf
           raw: flag("RAW"),
           ignore_gc: flag("IGNORE_GC"),
           tick: (setting("TICK") || "auto").to_sym,
+          on_failure: :warn,
           metadata: @metadata
         }
       end
@@ -77,19 +83,66 @@ module RingProf
       end
 
       def finish
+        keep
+      rescue Error, NoMemoryError => e
+        say "no profile: #{e.message}"
+      end
+
+      def keep
         RingProf.stop
         @metadata[:ringprof] = { version: VERSION, ruby: RUBY_DESCRIPTION, program: $PROGRAM_NAME, stats: RingProf.stats }
         write
       end
 
       def write
-        file = RingProf.results(@out)
-        return warn("ringprof: no profile: the program read the results itself") unless file
+        [@out, *substitutes].each do |path|
+          return say("no profile: the program read the results itself") unless dump(path)
 
-        file.close
-        @session ? File.write(File.join(@session, "done"), "") : warn("RingProf results dumped at: #{@out}")
+          return path == @out ? written : written_elsewhere(path)
+        rescue SystemCallError, IOError, NoMemoryError, Error => e
+          say "cannot write the profile: #{e.message}"
+        end
+      end
+
+      # The disk is full, or the directory is gone: anywhere else is better than nowhere.
+      def substitutes
+        [ENV.fetch("TMPDIR", "/tmp"), "/var/tmp", "."].map { |directory| File.join(directory, "ringprof-#{Process.pid}.dump") }
+      end
+
+      # Another's file is written over only where the user named it.
+      def dump(path)
+        target = path == @out ? path : File.open(path, File::WRONLY | File::CREAT | File::EXCL | File::BINARY, 0o600)
+        file = RingProf.results(target)
+        file&.close
+        file
+      end
+
+      def written
+        @session ? done("") : report("RingProf results dumped at: #{@out}")
+      end
+
+      def written_elsewhere(path)
+        path = File.expand_path(path)
+        say "the profile is in #{path}"
+        done(path) if @session
+      end
+
+      # Tells `ringprof run` that there is a profile, and where, if it is not where it was to be.
+      def done(path)
+        File.write(File.join(@session, "done"), path)
       rescue SystemCallError => e
-        warn "ringprof: cannot write the profile: #{e.message}"
+        say "cannot tell the command: #{e.message}"
+      end
+
+      def say(text)
+        report("ringprof: #{text}")
+      end
+
+      # The program may have closed its stderr, or put anything in its place.
+      def report(line)
+        warn(line)
+      rescue StandardError
+        nil
       end
     end
   end

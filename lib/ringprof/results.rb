@@ -27,9 +27,9 @@ module RingProf
       private
 
       def take
-        kept = @unwritten
+        profile = Native.take || @unwritten
         @unwritten = nil
-        Native.take || kept
+        profile
       end
 
       # The file stays open, as StackProf leaves it to its caller.

@@ -1,5 +1,7 @@
 //! Clocks, in ns. All are async-signal-safe.
 
+use std::io;
+
 /// A clock that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock(libc::clockid_t);
@@ -37,6 +39,27 @@ impl Clock {
 #[must_use]
 pub fn monotonic() -> u64 {
     Clock::MONOTONIC.read().unwrap_or(0)
+}
+
+/// Error number of the clock that could not be read just now.
+#[must_use]
+pub fn refusal() -> i32 {
+    // SAFETY: (I5) the calling thread's own errno.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Whether CPU clocks can be read at all, the calling thread's by either name.
+///
+/// # Errors
+/// The kernel's.
+pub fn check() -> io::Result<()> {
+    // SAFETY: gettid has no preconditions.
+    let own = Clock::cpu_of(unsafe { libc::gettid() });
+    if Clock::THREAD_CPU.read().and(own.read()).is_some() {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// CPU time of the calling thread in ns.

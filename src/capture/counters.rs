@@ -26,6 +26,11 @@ macro_rules! counters {
                 Counts { $($name: self.$name.get(),)+ }
             }
 
+            /// Sets every counter to what was read; only while no handler is inside.
+            pub fn restore(&self, counts: &Counts) {
+                $(self.$name.set(counts.$name);)+
+            }
+
             /// Sets every counter to zero; only while no handler is inside.
             pub fn reset(&self) {
                 $(self.$name.set(0);)+
@@ -37,6 +42,8 @@ macro_rules! counters {
 counters! {
     /// Ticks sent by the tick thread.
     sent,
+    /// Ticks that the kernel refused to send.
+    unsent,
     /// 1 if the tick thread runs at real-time priority.
     realtime,
     /// Deadlines that the tick thread itself slept through.

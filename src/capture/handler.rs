@@ -1,12 +1,13 @@
 //! The signal handler, and the same steps taken at a safepoint.
 //!
 //! Functions called inside the signal, and why each may be: `clock_gettime` (POSIX's list),
-//! `timer_settime` (POSIX's list), the hooks of [`VmHooks`] (no lock, no allocation, no longjmp once
+//! `timer_settime` (POSIX's list), `gettid` (a bare system call), the hooks of [`VmHooks`] (no lock, no allocation, no longjmp once
 //! they were called at load), atomics, and copies between buffers that exist since start.
 
 use super::clock;
 use super::control::{ControlBlock, Token};
 use super::errno::ErrnoGuard;
+use super::failure::Failure;
 use super::gate::Entry;
 use super::interrupted::in_system_call;
 use super::plan::{Capture, Reading, WeightClock};
@@ -59,6 +60,8 @@ pub unsafe extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context
                 shared.counters.overrun.add(timer::overrun(info));
                 Token::from_bits((*info).si_value().sival_ptr as u64)
             }
+            // Nobody's: the kernel had no room in its queue (RLIMIT_SIGPENDING) and sent the bare number.
+            libc::SI_USER if (*info).si_pid() == 0 => shared.find(libc::gettid()),
             _ => None,
         }
     };
@@ -136,7 +139,10 @@ impl Shared {
         let reading = match plan.reading {
             // Relaxed: written before the signal was sent, and sending orders it.
             Reading::BeforeTick => block.cpu_reading.load(Ordering::Relaxed),
-            Reading::InHandler => clock::thread_cpu(),
+            Reading::InHandler => clock::Clock::THREAD_CPU.read().unwrap_or_else(|| {
+                self.failure.set(Failure::Clock(clock::refusal()));
+                0
+            }),
         };
         let ran = Self::ran_since_last(block, reading, now);
         // SAFETY: what the kernel passed to this handler, or null.

@@ -13,7 +13,9 @@
 //! | [`control`] | looks up | one block for each thread |
 //! | [`interrupted`] | yes | in a system call, or running |
 //! | [`counters`], [`clock`], [`errno`], [`plan`] | yes | leaves |
+//! | [`failure`] | leaves one | what ended a profile before its stop |
 //! | [`scratch`] | its memory | buffers allocated before the first tick |
+//! | [`probe`] | no | memory that may not be there |
 //! | [`signal`] | no | installing and putting back |
 //! | [`tick`] | no | where ticks come from |
 //! | [`fork`] | no | disarmed around fork, clean in the child |
@@ -33,12 +35,14 @@ pub mod clock;
 pub mod control;
 pub mod counters;
 pub mod errno;
+pub mod failure;
 pub mod fork;
 pub mod gate;
 pub mod handler;
 pub mod interrupted;
 pub mod plan;
 pub mod preflight;
+pub mod probe;
 #[allow(clippy::disallowed_macros, reason = "allocates before the first tick")]
 pub mod scratch;
 #[allow(clippy::disallowed_macros, reason = "runs in start and stop")]
@@ -49,6 +53,7 @@ pub mod writer;
 
 use control::{Registry, ThreadIdentity, Token};
 use counters::Counters;
+use failure::FailureWord;
 use gate::Gate;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -67,6 +72,8 @@ pub struct Shared {
     pub hooks: VmHooks,
     /// What happened to each tick.
     pub counters: Counters,
+    /// Why the profile cannot go on, when it cannot.
+    pub failure: FailureWord,
     registry: Registry,
     writer: UnsafeCell<Option<Writer>>,
     vm_down: AtomicBool,
@@ -100,6 +107,7 @@ impl Shared {
             gate: Gate::new(),
             hooks,
             counters: Counters::default(),
+            failure: FailureWord::default(),
             registry: Registry::new(),
             writer: UnsafeCell::new(None),
             vm_down: AtomicBool::new(false),
@@ -350,6 +358,8 @@ pub mod testing {
     pub struct Switches {
         empty_handler: AtomicBool,
         skip_preflight: AtomicBool,
+        hold_drains: AtomicBool,
+        plant_panic: AtomicBool,
         plant_allocation: AtomicBool,
     }
 
@@ -372,6 +382,32 @@ pub mod testing {
         pub fn set_skip_preflight(&self, on: bool) {
             // Relaxed: read at start.
             self.skip_preflight.store(on, Ordering::Relaxed);
+        }
+
+        /// Makes drain jobs leave the ring as it is.
+        pub fn set_hold_drains(&self, on: bool) {
+            // Relaxed: jobs run under the GVL.
+            self.hold_drains.store(on, Ordering::Relaxed);
+        }
+
+        /// Whether drain jobs leave the ring as it is.
+        #[must_use]
+        pub fn hold_drains(&self) -> bool {
+            // Relaxed: as above.
+            self.hold_drains.load(Ordering::Relaxed)
+        }
+
+        /// Makes the next drain panic.
+        pub fn set_plant_panic(&self, on: bool) {
+            // Relaxed: as above.
+            self.plant_panic.store(on, Ordering::Relaxed);
+        }
+
+        /// Whether this drain is to panic.
+        #[must_use]
+        pub fn take_panic(&self) -> bool {
+            // Relaxed: as above.
+            self.plant_panic.swap(false, Ordering::Relaxed)
         }
 
         /// Makes the handler do what it must never do, so that a guard against it can be seen to work.

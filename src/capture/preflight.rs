@@ -10,6 +10,7 @@
 //! `rb_control_frame_t`, `rb_thread_t`) and are tested at load against the running VM by
 //! [`self_test`]; if that fails, capture moves to safepoints.
 
+use super::probe::Probe;
 use super::vm_hooks::VmHooks;
 use crate::sample::MAX_DEPTH;
 
@@ -20,27 +21,28 @@ pub struct Layout {
     pub thread_ec: usize,
     /// `sizeof(rb_control_frame_t)`.
     pub frame_size: usize,
+    /// `rb_control_frame_t.ep`, the same from 3.1 to 4.0.
+    pub frame_ep: usize,
+    /// `VM_ENV_FLAG_LOCAL` in an environment's flags word, the same from 3.1 to 4.0.
+    pub local_flag: usize,
 }
 
 impl Layout {
     /// The layout of a Ruby version, if it is known (3.1 to 4.0).
     #[must_use]
     pub const fn of_version(major: u32, minor: u32) -> Option<Self> {
-        match (major, minor) {
-            (3, 1) => Some(Self {
-                thread_ec: 40,
-                frame_size: 64,
-            }),
-            (3, 2) => Some(Self {
-                thread_ec: 48,
-                frame_size: 64,
-            }),
-            (3, 3 | 4) | (4, 0) => Some(Self {
-                thread_ec: 48,
-                frame_size: 56,
-            }),
-            _ => None,
-        }
+        let (thread_ec, frame_size) = match (major, minor) {
+            (3, 1) => (40, 64),
+            (3, 2) => (48, 64),
+            (3, 3 | 4) | (4, 0) => (48, 56),
+            _ => return None,
+        };
+        Some(Self {
+            thread_ec,
+            frame_size,
+            frame_ep: 32,
+            local_flag: 2,
+        })
     }
 }
 
@@ -48,12 +50,9 @@ impl Layout {
 const EC_STACK: usize = 0;
 const EC_STACK_WORDS: usize = 8;
 const EC_CFP: usize = 16;
-/// `rb_control_frame_t`: `pc`, `iseq`, `ep`, the same from 3.1 to 4.0.
+/// `rb_control_frame_t`: `pc`, `iseq`, the same from 3.1 to 4.0.
 const FRAME_PC: usize = 0;
 const FRAME_ISEQ: usize = 16;
-const FRAME_EP: usize = 32;
-/// `VM_ENV_FLAG_LOCAL` in an environment's flags word.
-const FLAG_LOCAL: usize = 2;
 /// Every whole flags word is a Fixnum; a heap pointer in its place is not.
 const FLAG_FIXNUM: usize = 1;
 /// A dummy frame at the root: `VM_FRAME_MAGIC_DUMMY`, its Fixnum bit included.
@@ -86,14 +85,31 @@ pub struct Walkable {
     pub last_iseq: usize,
 }
 
-/// Reads the word at `address + offset`.
-///
-/// # Safety
-/// The address must be readable and aligned to 8.
-#[inline(always)]
-unsafe fn word(address: usize, offset: usize) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { std::ptr::read_volatile((address + offset) as *const usize) }
+/// How words of the VM are read.
+trait Memory {
+    /// The word at `address + offset`, or `None` where nothing can be read.
+    ///
+    /// # Safety
+    /// The address is aligned to 8, and readable unless the implementation says otherwise.
+    unsafe fn word(&self, address: usize, offset: usize) -> Option<usize>;
+}
+
+/// Reads what is known to be readable; the compiler sees that it never fails.
+struct Trusted;
+
+impl Memory for Trusted {
+    #[inline(always)]
+    unsafe fn word(&self, address: usize, offset: usize) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        Some(unsafe { std::ptr::read_volatile((address + offset) as *const usize) })
+    }
+}
+
+impl Memory for Probe {
+    /// Any address will do: the self-test looks where a layout may be wrong about.
+    unsafe fn word(&self, address: usize, offset: usize) -> Option<usize> {
+        self.read(address.checked_add(offset)?)
+    }
 }
 
 /// Checks the stack of the calling thread, whose `rb_thread_t` is at `thread`. Async-signal-safe.
@@ -105,6 +121,16 @@ unsafe fn word(address: usize, offset: usize) -> usize {
 /// `thread` is the calling thread's live `rb_thread_t`, and `layout` is its VM's.
 #[inline]
 pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
+    // SAFETY: the caller's promise.
+    unsafe { look(&Trusted, layout, thread) }
+}
+
+/// The check, by way of `memory`.
+///
+/// # Safety
+/// As for [`check`], unless `memory` reads anything.
+#[inline(always)]
+unsafe fn look(memory: &impl Memory, layout: Layout, thread: usize) -> Result<Walkable, Torn> {
     if thread == 0 || thread & 7 != 0 {
         return Err(Torn::NoStack);
     }
@@ -112,15 +138,19 @@ pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
     // one that the thread runs on (or, between two instructions of a fiber switch, the one that it
     // is about to run on), and neither is freed while it is current.
     let (stack, stack_words, first) = unsafe {
-        let ec = word(thread, layout.thread_ec);
+        let ec = memory.word(thread, layout.thread_ec).ok_or(Torn::NoStack)?;
         if ec == 0 || ec & 7 != 0 {
             return Err(Torn::NoStack);
         }
-        (
-            word(ec, EC_STACK),
-            word(ec, EC_STACK_WORDS),
-            word(ec, EC_CFP),
-        )
+        let parts = (
+            memory.word(ec, EC_STACK),
+            memory.word(ec, EC_STACK_WORDS),
+            memory.word(ec, EC_CFP),
+        );
+        let (Some(stack), Some(stack_words), Some(first)) = parts else {
+            return Err(Torn::NoStack);
+        };
+        (stack, stack_words, first)
     };
     if stack == 0 || stack & 7 != 0 || stack_words == 0 || first == 0 {
         return Err(Torn::NoStack);
@@ -143,16 +173,19 @@ pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
     // The walk stops after MAX_DEPTH + 1 frames, so what lies below is of no interest.
     while frame < end && seen.ruby_frames <= MAX_DEPTH {
         // SAFETY: (I6) `frame` is inside the stack's bounds, checked above, on a frame boundary.
-        let (pc, iseq, ep) = unsafe {
+        let parts = unsafe {
             (
-                word(frame, FRAME_PC),
-                word(frame, FRAME_ISEQ),
-                word(frame, FRAME_EP),
+                memory.word(frame, FRAME_PC),
+                memory.word(frame, FRAME_ISEQ),
+                memory.word(frame, layout.frame_ep),
             )
+        };
+        let (Some(pc), Some(iseq), Some(ep)) = parts else {
+            return Err(Torn::WildFrame);
         };
         // SAFETY: (I6) `ep` is the environment of a frame that the VM has pushed: it stores `ep`
         // before it publishes the frame.
-        seen.last_flags = unsafe { check_environment(ep)? };
+        seen.last_flags = unsafe { check_environment(memory, ep, layout.local_flag)? };
         seen.last_iseq = iseq;
         seen.control_frames += 1;
         if pc != 0 && iseq != 0 {
@@ -167,9 +200,14 @@ pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
 /// Returns the flags word of the first link.
 ///
 /// # Safety
-/// `ep` is 0, misaligned, or the environment of a frame on the calling thread's VM stack.
+/// `ep` is 0, misaligned, or the environment of a frame on the calling thread's VM stack, unless
+/// `memory` reads anything.
 #[inline(always)]
-unsafe fn check_environment(mut ep: usize) -> Result<usize, Torn> {
+unsafe fn check_environment(
+    memory: &impl Memory,
+    mut ep: usize,
+    local_flag: usize,
+) -> Result<usize, Torn> {
     let mut first_flags = None;
     for _ in 0..MAX_HOPS {
         if ep == 0 || ep & 7 != 0 {
@@ -177,8 +215,8 @@ unsafe fn check_environment(mut ep: usize) -> Result<usize, Torn> {
         }
         // SAFETY: (I6) links of an environment chain stay readable while their frame is on the stack;
         // a torn link is seen by its flags before it's followed.
-        let flags = unsafe { word(ep, 0) };
-        if flags & (FLAG_FIXNUM | FLAG_LOCAL) == FLAG_FIXNUM | FLAG_LOCAL {
+        let flags = unsafe { memory.word(ep, 0) }.ok_or(Torn::WildEnvironment)?;
+        if flags & (FLAG_FIXNUM | local_flag) == FLAG_FIXNUM | local_flag {
             return Ok(first_flags.unwrap_or(flags));
         }
         if flags & FLAG_FIXNUM == 0 {
@@ -186,12 +224,14 @@ unsafe fn check_environment(mut ep: usize) -> Result<usize, Torn> {
         }
         first_flags = first_flags.or(Some(flags));
         // SAFETY: (I6) a non-local environment holds its parent, tagged in the low two bits, one word below.
-        ep = unsafe { word(ep.wrapping_sub(8), 0) } & !3;
+        let parent = unsafe { memory.word(ep.wrapping_sub(8), 0) };
+        ep = parent.ok_or(Torn::WildEnvironment)? & !3;
     }
     Err(Torn::WildEnvironment)
 }
 
-/// Tries `layout` on the calling thread: is the stack that we see the stack that the VM sees?
+/// Tries `layout` on the calling thread: is the stack that we see the stack that the VM sees? A layout
+/// that is wrong may point anywhere, so nothing is read that was not probed.
 ///
 /// # Safety
 /// Runs under the GVL on a Ruby thread whose `rb_thread_t` is at `thread`; `hooks` are the VM's.
@@ -204,8 +244,13 @@ pub unsafe fn self_test(
     frames: &mut [u64],
     lines: &mut [i32],
 ) -> bool {
+    // The magic's bits differ from frame to frame: none of them can stand for another thing.
+    if layout.local_flag & MAGIC_MASK != 0 {
+        return false;
+    }
     // SAFETY: the caller's promise.
-    let Ok(seen) = (unsafe { check(layout, thread) }) else {
+    let seen = Probe::new().and_then(|probe| unsafe { look(&probe, layout, thread) }.ok());
+    let Some(seen) = seen else {
         return false;
     };
     let limit = frames.len().min(lines.len());
@@ -228,7 +273,10 @@ mod tests {
     const LAYOUT: Layout = Layout {
         thread_ec: 48,
         frame_size: 56,
+        frame_ep: 32,
+        local_flag: FLAG_LOCAL,
     };
+    const FLAG_LOCAL: usize = 2;
 
     /// A VM stack with one Ruby frame over a dummy, in memory of our own.
     struct FakeThread {
@@ -321,6 +369,34 @@ mod tests {
             let mut fake = FakeThread::new();
             break_it(&mut fake);
             assert_eq!(fake.check(), Err(Torn::WildEnvironment));
+        }
+    }
+
+    #[test]
+    fn a_layout_that_points_nowhere_is_read_with_care() {
+        let fake = FakeThread::new();
+        let probe = Probe::new().expect("a pipe");
+        // SAFETY: a probe reads anything.
+        let look = |layout| unsafe { look(&probe, layout, fake.thread.as_ptr() as usize) };
+        assert_eq!(look(LAYOUT), fake.check());
+        let mut fake = FakeThread::new();
+        fake.thread[0] = 8;
+        fake.thread[1] = usize::MAX & !7;
+        for (offset, torn) in [(0, Torn::NoStack), (8, Torn::NoStack)] {
+            let layout = Layout {
+                thread_ec: offset,
+                ..LAYOUT
+            };
+            // SAFETY: as above.
+            let seen = unsafe { super::look(&probe, layout, fake.thread.as_ptr() as usize) };
+            assert_eq!(seen, Err(torn));
+        }
+    }
+
+    #[test]
+    fn versions_that_nobody_has_read_have_no_layout() {
+        for (major, minor) in [(0, 0), (2, 7), (3, 0), (3, 5), (4, 1), (5, 0)] {
+            assert_eq!(Layout::of_version(major, minor), None);
         }
     }
 

@@ -18,14 +18,24 @@ pub struct Scratch {
 impl Scratch {
     /// Allocates the buffers and writes every page of them (56 KiB in all), so that no handler takes
     /// a page fault.
+    ///
+    /// # Panics
+    /// When there is no memory for them; [`Scratch::try_new`] says so instead.
     #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "never in a handler")]
     pub fn new() -> Self {
-        Self {
-            frames: touched(WALK_LIMIT),
-            lines: touched(WALK_LIMIT),
-            words: touched(2 * MAX_DEPTH),
-            last: touched(2 * MAX_DEPTH),
-        }
+        Self::try_new().expect("memory for the scratch")
+    }
+
+    /// As [`Scratch::new`]; `None` when there is no memory for them.
+    #[must_use]
+    pub fn try_new() -> Option<Self> {
+        Some(Self {
+            frames: touched(WALK_LIMIT)?,
+            lines: touched(WALK_LIMIT)?,
+            words: touched(2 * MAX_DEPTH)?,
+            last: touched(2 * MAX_DEPTH)?,
+        })
     }
 }
 
@@ -35,7 +45,10 @@ impl Default for Scratch {
     }
 }
 
-fn touched<T: Copy + From<u8>>(len: usize) -> Box<[T]> {
+fn touched<T: Copy + From<u8>>(len: usize) -> Option<Box<[T]>> {
+    let mut items = Vec::new();
+    items.try_reserve_exact(len).ok()?;
     // A zeroed allocation is not backed by memory yet; ones are.
-    vec![T::from(1); len].into_boxed_slice()
+    items.resize(len, T::from(1));
+    Some(items.into_boxed_slice())
 }

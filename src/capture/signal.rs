@@ -12,6 +12,8 @@ use std::io;
 pub struct Installed {
     signal: c_int,
     previous: Option<libc::sigaction>,
+    /// Whatever was there, a default or ignored action too.
+    before: libc::sigaction,
 }
 
 impl std::fmt::Debug for Installed {
@@ -49,7 +51,11 @@ fn is_free(action: &libc::sigaction) -> bool {
 pub fn choose() -> io::Result<c_int> {
     let real_time = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev();
     for signal in std::iter::once(libc::SIGPROF).chain(real_time) {
-        if current(signal).is_ok_and(|action| is_free(&action)) {
+        let action = current(signal).map_err(|error| {
+            let text = format!("the kernel refuses to tell who handles signals: {error}");
+            io::Error::new(error.kind(), text)
+        })?;
+        if is_free(&action) {
             return Ok(signal);
         }
     }
@@ -101,6 +107,7 @@ pub fn install(signal: c_int) -> io::Result<Installed> {
     Ok(Installed {
         signal,
         previous: (!is_free(&before)).then_some(before),
+        before,
     })
 }
 
@@ -115,6 +122,16 @@ impl Installed {
     #[must_use]
     pub fn is_ours(&self) -> bool {
         current(self.signal).is_ok_and(|action| action.sa_sigaction == ours())
+    }
+
+    /// Puts back whatever was there: no signal was ever sent.
+    pub fn undo(self) {
+        if self.is_ours() {
+            // SAFETY: an action that the kernel gave us.
+            unsafe {
+                libc::sigaction(self.signal, &raw const self.before, std::ptr::null_mut());
+            }
+        }
     }
 
     /// Puts the previous action back, if it was a handler and the present one is still ours.

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use super::frames::FrameSet;
+use super::memory::{self, NoMemory};
 use super::profile::FrameTotals;
 use super::raw::StackNode;
 use super::tree::{Node, ROOT};
@@ -16,34 +17,32 @@ use super::tree::{Node, ROOT};
 type Positions = HashMap<(u32, u32), usize, FxBuildHasher>;
 
 /// Index in `frames` of every node's frame. The root has none and gets 0, which nothing reads.
-pub(super) fn frame_indices(nodes: &[Node], frames: &FrameSet) -> Vec<u32> {
-    nodes
-        .iter()
-        .map(|node| frames.index_of(node.frame).unwrap_or_default())
-        .collect()
+pub(super) fn frame_indices(nodes: &[Node], frames: &FrameSet) -> Result<Vec<u32>, NoMemory> {
+    let index = |node: &Node| frames.index_of(node.frame).unwrap_or_default();
+    memory::collect(nodes.iter().map(index))
 }
 
 /// The nodes as raw needs them.
-pub(super) fn stack_nodes(nodes: &[Node], indices: &[u32]) -> Vec<StackNode> {
-    nodes
-        .iter()
-        .zip(indices)
-        .map(|(node, &frame)| StackNode {
-            parent: node.parent,
-            frame,
-            line: node.line,
-        })
-        .collect()
+pub(super) fn stack_nodes(nodes: &[Node], indices: &[u32]) -> Result<Vec<StackNode>, NoMemory> {
+    memory::collect(nodes.iter().zip(indices).map(|(node, &frame)| StackNode {
+        parent: node.parent,
+        frame,
+        line: node.line,
+    }))
 }
 
 /// The counts of every frame, in the order of `frames`.
-pub(super) fn frame_totals(nodes: &[Node], indices: &[u32], frames: &FrameSet) -> Vec<FrameTotals> {
+pub(super) fn frame_totals(
+    nodes: &[Node],
+    indices: &[u32],
+    frames: &FrameSet,
+) -> Result<Vec<FrameTotals>, NoMemory> {
     let new = |&frame| FrameTotals {
         frame,
         ..FrameTotals::default()
     };
-    let mut result: Vec<_> = frames.as_slice().iter().map(new).collect();
-    let totals = node_totals(nodes, indices, &mut result);
+    let mut result = memory::collect(frames.as_slice().iter().map(new))?;
+    let totals = node_totals(nodes, indices, &mut result)?;
     let mut edges = Positions::default();
     let mut lines = Positions::default();
     // Node numbers follow the order of first sight, so the lists come out in it too.
@@ -51,10 +50,7 @@ pub(super) fn frame_totals(nodes: &[Node], indices: &[u32], frames: &FrameSet) -
         if node.parent != ROOT {
             let caller = indices[node.parent as usize];
             let list = &mut result[caller as usize].edges;
-            let position = *edges.entry((caller, frame)).or_insert_with(|| {
-                list.push((frame, 0));
-                list.len() - 1
-            });
+            let position = position(&mut edges, (caller, frame), list, (frame, 0))?;
             let (_, weight) = &mut list[position];
             *weight = weight.saturating_add(total);
         }
@@ -63,32 +59,49 @@ pub(super) fn frame_totals(nodes: &[Node], indices: &[u32], frames: &FrameSet) -
         if node.line > 0 {
             let list = &mut counts.lines;
             let key = (frame, node.line as u32);
-            let position = *lines.entry(key).or_insert_with(|| {
-                list.push((node.line, 0, 0));
-                list.len() - 1
-            });
+            let position = position(&mut lines, key, list, (node.line, 0, 0))?;
             let (_, line_total, line_own) = &mut list[position];
             *line_total = line_total.saturating_add(total);
             *line_own = line_own.saturating_add(node.own);
         }
     }
-    result
+    Ok(result)
+}
+
+/// Where `list` has the item of `key`; `new` is added if it has none.
+fn position<T>(
+    positions: &mut Positions,
+    key: (u32, u32),
+    list: &mut Vec<T>,
+    new: T,
+) -> Result<usize, NoMemory> {
+    if let Some(&position) = positions.get(&key) {
+        return Ok(position);
+    }
+    positions.try_reserve(1).map_err(|_| NoMemory)?;
+    memory::push(list, new)?;
+    positions.insert(key, list.len() - 1);
+    Ok(list.len() - 1)
 }
 
 /// The total of every node; adds the totals of frames to `result` on the way. Depth first, without
 /// recursion: stacks may be thousands deep.
-fn node_totals(nodes: &[Node], indices: &[u32], result: &mut [FrameTotals]) -> Vec<u64> {
-    let children = Children::of(nodes);
-    let mut totals: Vec<u64> = nodes.iter().map(|node| node.own).collect();
+fn node_totals(
+    nodes: &[Node],
+    indices: &[u32],
+    result: &mut [FrameTotals],
+) -> Result<Vec<u64>, NoMemory> {
+    let children = Children::of(nodes)?;
+    let mut totals = memory::collect(nodes.iter().map(|node| node.own))?;
     // How many times each frame is on the path at this moment.
-    let mut on_path = vec![0_u32; result.len()];
+    let mut on_path = memory::collect(result.iter().map(|_| 0_u32))?;
     let mut node = ROOT;
     loop {
         // ROOT means «none» in the lists of children: it is nobody's child.
         let mut next = children.first[node as usize];
         while next == ROOT {
             if node == ROOT {
-                return totals;
+                return Ok(totals);
             }
             let total = totals[node as usize];
             let frame = indices[node as usize] as usize;
@@ -114,14 +127,14 @@ struct Children {
 }
 
 impl Children {
-    fn of(nodes: &[Node]) -> Self {
-        let mut first = vec![ROOT; nodes.len()];
-        let mut next = vec![ROOT; nodes.len()];
+    fn of(nodes: &[Node]) -> Result<Self, NoMemory> {
+        let mut first = memory::collect(nodes.iter().map(|_| ROOT))?;
+        let mut next = memory::collect(nodes.iter().map(|_| ROOT))?;
         for (number, node) in (0..).zip(nodes).skip(1) {
             let head = &mut first[node.parent as usize];
             next[number as usize] = *head;
             *head = number;
         }
-        Self { first, next }
+        Ok(Self { first, next })
     }
 }

@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
+use super::{memory, Corrupt};
 use crate::sample::FrameLine;
 
 /// Distinct frames (without lines), numbered from 0 in order of first sight.
@@ -16,7 +17,15 @@ pub(super) struct FrameSet {
 }
 
 impl FrameSet {
-    /// Adds `frame` if it is new. The tree has a node number to spare for every frame, so the
+    /// Memory for `count` more frames, so that adding them cannot fail.
+    pub(super) fn make_room(&mut self, count: usize) -> Result<(), Corrupt> {
+        let Self { frames, index } = self;
+        memory::reserve(frames, count)?;
+        let indexed = index.try_reserve(count, |&i| FxBuildHasher.hash_one(frames[i as usize]));
+        indexed.map_err(|_| Corrupt::NoMemory)
+    }
+
+    /// Adds `frame` if it is new; there is room for it. The tree has a node number to spare for every frame, so the
     /// index always fits.
     pub(super) fn add(&mut self, frame: u64) {
         let Self { frames, index } = self;

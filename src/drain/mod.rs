@@ -4,11 +4,13 @@
 //! allocate, from the system allocator alone, and never touches a Ruby object: so GC can't start in
 //! the middle of a change, and whoever marks ([`Tables::each_frame`]) always finds whole tables.
 //! A VALUE is a number here; nothing follows it. No input makes this room panic: words that no
-//! producer writes are answered with [`Corrupt`].
+//! producer writes are answered with [`Corrupt`]; and so is memory that the system refuses, with the
+//! tables as they were, for a profiler must not end its process as the standard library would.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `tree.rs` | the calling-context tree, in flat arrays |
+//! | `memory.rs` | room in a vector, or the system's refusal |
 //! | `frames.rs` | the set of distinct frames, in order of first sight |
 //! | `raw.rs` | the order and time of samples, for raw mode |
 //! | `profile.rs` | the finished value |
@@ -25,10 +27,12 @@ use crate::sample::{Frames, GcPhase, Header, Kind, FIXED_WORDS, MAX_DEPTH, MAX_R
 
 mod derive;
 mod frames;
+mod memory;
 mod profile;
 mod raw;
 mod tree;
 
+pub use memory::NoMemory;
 pub use profile::{FrameTotals, Profile};
 pub use raw::{Point, Raw, Run, StackFrame};
 
@@ -63,6 +67,8 @@ pub enum Corrupt {
     NothingToRepeat,
     /// The tree has used up its 2^32 node numbers.
     TreeFull,
+    /// The system has no memory for what the record would add.
+    NoMemory,
 }
 
 impl fmt::Display for Corrupt {
@@ -75,6 +81,7 @@ impl fmt::Display for Corrupt {
             Self::Depth => "record with too many frames",
             Self::NothingToRepeat => "repeat of a stack that was never seen",
             Self::TreeFull => "more distinct stacks than the tree can number",
+            Self::NoMemory => "no memory for the tables to grow",
         })
     }
 }
@@ -98,6 +105,8 @@ pub struct Tables {
     points: Vec<Point>,
     starts: Vec<Start>,
     last: Option<LastStack>,
+    /// The last stack found no memory, so it is not known, but it is no news that it is not.
+    unplaced: bool,
     /// Frames of the record at hand, leaf first; kept for its memory alone.
     scratch: Vec<FrameLine>,
     samples: u64,
@@ -116,6 +125,7 @@ impl Tables {
             points: Vec::new(),
             starts: Vec::new(),
             last: None,
+            unplaced: false,
             scratch: Vec::new(),
             samples: 0,
             gc_samples: 0,
@@ -132,19 +142,20 @@ impl Tables {
     ///
     /// # Errors
     /// [`Corrupt`] if no producer writes such a record. What `Again` repeats is then unknown, so
-    /// the last stack is forgotten.
+    /// the last stack is forgotten. [`Corrupt::NoMemory`] for a record that the tables had to grow for,
+    /// and for the repeats of such a stack.
     pub fn insert(&mut self, words: impl Iterator<Item = u64>) -> Result<(), Corrupt> {
         let inserted = self.insert_record(words);
-        if inserted.is_err() {
-            self.last = None;
+        if inserted.is_err_and(|error| error != Corrupt::NoMemory) {
+            self.forget_last();
         }
         inserted
     }
 
     /// Adds `weight` at `time_ns` to the stack that `Again` would repeat, for the time between the
     /// last record and the stop. Returns `false`, with nothing counted, if there is no such stack, if
-    /// it is no thread's ([`NO_SLOT`]: time is not its measure), or if `weight` is 2^32 or more: the
-    /// caller has to account for it then.
+    /// it is no thread's ([`NO_SLOT`]: time is not its measure), if `weight` is 2^32 or more, or if there
+    /// is no memory for it in raw: the caller has to account for it then.
     #[must_use]
     pub fn credit_last(&mut self, weight: u64, time_ns: u64) -> bool {
         let (Some(last), Ok(weight)) = (self.last, u32::try_from(weight)) else {
@@ -153,15 +164,14 @@ impl Tables {
         if last.slot == NO_SLOT {
             return false;
         }
-        self.count_stack(last, weight, time_ns);
-        true
+        self.count_stack(last, weight, time_ns).is_ok()
     }
 
     /// A profile begins, or goes on after a stop, at `start_ns`: the next delta counts from here, not
     /// from the last sample before the stop. `raw` as in [`Options::raw`], from now on.
     pub fn resume(&mut self, start_ns: u64, raw: bool) {
         self.options.raw = raw;
-        self.last = None;
+        self.forget_last();
         self.starts.push(Start {
             point: self.points.len(),
             ns: start_ns,
@@ -171,6 +181,7 @@ impl Tables {
     /// Makes the next `Again` an error, as after a gap in the records.
     pub fn forget_last(&mut self) {
         self.last = None;
+        self.unplaced = false;
     }
 
     /// Visits every distinct real frame once, never a fake one: what GC must mark and pin (I7).
@@ -183,23 +194,39 @@ impl Tables {
     /// at its time. Deltas count from the starts told to [`Tables::resume`].
     ///
     /// The tables end here: from now on [`Profile::each_frame`] is what GC must mark.
+    ///
+    /// # Panics
+    /// When there is no memory for it; [`Tables::try_finish`] says so instead.
     #[must_use]
-    pub fn finish(self, interval_ns: u64) -> Profile {
-        let nodes = self.tree.into_nodes();
-        let indices = derive::frame_indices(&nodes, &self.frames);
-        let frames = derive::frame_totals(&nodes, &indices, &self.frames);
-        let raw = (!self.points.is_empty()).then(|| {
-            let stacks = derive::stack_nodes(&nodes, &indices);
+    pub fn finish(mut self, interval_ns: u64) -> Profile {
+        self.try_finish(interval_ns).expect("memory")
+    }
+
+    /// As [`Tables::finish`]; afterwards the tables have no more use than to be dropped.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when there is none for the profile; the tables are whole then, and may be asked
+    /// again.
+    pub fn try_finish(&mut self, interval_ns: u64) -> Result<Profile, NoMemory> {
+        let nodes = self.tree.nodes();
+        let indices = derive::frame_indices(nodes, &self.frames)?;
+        let frames = derive::frame_totals(nodes, &indices, &self.frames)?;
+        let raw = if self.points.is_empty() {
+            None
+        } else {
+            let stacks = derive::stack_nodes(nodes, &indices)?;
+            let starts = Raw::starts(&self.points, &self.starts)?;
+            let points = std::mem::take(&mut self.points);
             let monotone = self.options.monotone_deltas;
-            Raw::new(self.points, stacks, &self.starts, interval_ns, monotone)
-        });
-        Profile {
+            Some(Raw::new(points, stacks, starts, interval_ns, monotone))
+        };
+        Ok(Profile {
             samples: self.samples,
             gc_samples: self.gc_samples,
             truncated: self.truncated,
             frames,
             raw,
-        }
+        })
     }
 
     /// Memory held, in bytes.
@@ -245,6 +272,8 @@ impl Tables {
         let weight = header.weight() as u32;
         match kind {
             Kind::Stack => {
+                self.last = None;
+                self.unplaced = true;
                 self.decode(words, length - FIXED_WORDS)?;
                 let node = self.tree.descend(&self.scratch, &mut self.frames)?;
                 let truncated = header.truncated();
@@ -254,16 +283,21 @@ impl Tables {
                     truncated,
                 };
                 self.last = Some(last);
-                self.count_stack(last, weight, time_ns);
+                self.unplaced = false;
+                self.count_stack(last, weight, time_ns)?;
             }
             Kind::Again => {
-                let last = self.last.ok_or(Corrupt::NothingToRepeat)?;
-                self.count_stack(last, weight, time_ns);
+                let last = self.last.ok_or(if self.unplaced {
+                    Corrupt::NoMemory
+                } else {
+                    Corrupt::NothingToRepeat
+                })?;
+                self.count_stack(last, weight, time_ns)?;
             }
             Kind::Gc => {
                 let node = self.gc_node(header.phase())?;
+                self.count(node, weight, time_ns)?;
                 self.gc_samples = self.gc_samples.saturating_add(u64::from(weight));
-                self.count(node, weight, time_ns);
             }
         }
         Ok(())
@@ -274,6 +308,7 @@ impl Tables {
         let read = Cell::new(0);
         let counted = words.take(length).inspect(|_| read.set(read.get() + 1));
         self.scratch.clear();
+        memory::reserve(&mut self.scratch, length)?;
         let mut whole = 0;
         for frame in Frames::new(counted) {
             self.scratch.push(frame);
@@ -306,22 +341,26 @@ impl Tables {
         self.tree.child_or_new(gc, phase, &mut self.frames)
     }
 
-    fn count_stack(&mut self, stack: LastStack, weight: u32, time_ns: u64) {
+    fn count_stack(&mut self, stack: LastStack, weight: u32, time_ns: u64) -> Result<(), NoMemory> {
+        self.count(stack.node, weight, time_ns)?;
         if stack.truncated {
             self.truncated = self.truncated.saturating_add(u64::from(weight));
         }
-        self.count(stack.node, weight, time_ns);
+        Ok(())
     }
 
-    fn count(&mut self, node: u32, weight: u32, time_ns: u64) {
-        self.samples = self.samples.saturating_add(u64::from(weight));
-        self.tree.credit(node, u64::from(weight));
+    /// Counts everywhere, or, without memory for raw, nowhere.
+    fn count(&mut self, node: u32, weight: u32, time_ns: u64) -> Result<(), NoMemory> {
         if self.options.raw && node != ROOT && weight > 0 {
-            self.points.push(Point {
+            let point = Point {
                 node,
                 weight,
                 time_ns,
-            });
+            };
+            memory::push(&mut self.points, point)?;
         }
+        self.samples = self.samples.saturating_add(u64::from(weight));
+        self.tree.credit(node, u64::from(weight));
+        Ok(())
     }
 }

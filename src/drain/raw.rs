@@ -6,6 +6,7 @@
 
 use static_assertions::assert_eq_size;
 
+use super::memory::{self, NoMemory};
 use super::tree::ROOT;
 
 const NS_PER_US: u64 = 1000;
@@ -68,24 +69,10 @@ impl Raw {
     pub(super) fn new(
         points: Vec<Point>,
         nodes: Vec<StackNode>,
-        starts: &[Start],
+        starts: Vec<(u64, u64)>,
         interval_ns: u64,
         monotone_deltas: bool,
     ) -> Self {
-        let mut samples = 0_u64;
-        let mut seen = 0;
-        let starts = starts
-            .iter()
-            .map(|start| {
-                let between = points.get(seen..start.point).unwrap_or_default();
-                samples += between
-                    .iter()
-                    .map(|point| u64::from(point.weight))
-                    .sum::<u64>();
-                seen = start.point;
-                (samples, start.ns / NS_PER_US)
-            })
-            .collect();
         Self {
             points,
             nodes,
@@ -93,6 +80,21 @@ impl Raw {
             interval_ns,
             monotone_deltas,
         }
+    }
+
+    /// Index of the first sample after each start, and the start's time in µs.
+    pub(super) fn starts(points: &[Point], starts: &[Start]) -> Result<Vec<(u64, u64)>, NoMemory> {
+        let mut samples = 0_u64;
+        let mut seen = 0;
+        memory::collect(starts.iter().map(|start| {
+            let between = points.get(seen..start.point).unwrap_or_default();
+            samples += between
+                .iter()
+                .map(|point| u64::from(point.weight))
+                .sum::<u64>();
+            seen = start.point;
+            (samples, start.ns / NS_PER_US)
+        }))
     }
 
     /// Records, in order.

@@ -12,7 +12,7 @@ use rustc_hash::FxBuildHasher;
 use static_assertions::assert_eq_size;
 
 use super::frames::FrameSet;
-use super::Corrupt;
+use super::{memory, Corrupt};
 use crate::sample::FrameLine;
 
 /// Number of the node above all stacks; it has no frame and is its own parent.
@@ -81,6 +81,7 @@ impl Tree {
             return Ok(shared.checked_sub(1).map_or(ROOT, |i| self.path[i].node));
         }
         self.path.truncate(shared);
+        memory::reserve(&mut self.path, leaf_first.len() - shared)?;
         let mut parent = self.path.last().map_or(ROOT, |step| step.node);
         let mut rest = &leaf_first[..leaf_first.len() - shared];
         while let Some((&frame, leafward)) = rest.split_last() {
@@ -105,6 +106,7 @@ impl Tree {
             return Ok(node);
         }
         let node = self.numbers(1)?;
+        self.make_room(1, frames)?;
         self.add(node, parent, frame, frames);
         Ok(node)
     }
@@ -128,8 +130,8 @@ impl Tree {
     }
 
     /// All nodes, the root first; within what one record added, leaf first.
-    pub(super) fn into_nodes(self) -> Vec<Node> {
-        self.nodes
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.nodes
     }
 
     /// How many frames from the root side the path has in common with a stack.
@@ -162,6 +164,8 @@ impl Tree {
         let leaf = self.numbers(leaf_first.len())?;
         let mut node = leaf;
         let (&top, below) = leaf_first.split_last().ok_or(Corrupt::Length)?;
+        // A branch half added would hang on nodes that are not there: memory for all of it, or none.
+        self.make_room(leaf_first.len(), frames)?;
         for &frame in below {
             self.add(node, node + 1, frame, frames);
             node += 1;
@@ -181,6 +185,17 @@ impl Tree {
         }
     }
 
+    /// Memory for `count` more nodes and their frames, so that adding them cannot fail.
+    fn make_room(&mut self, count: usize, frames: &mut FrameSet) -> Result<(), Corrupt> {
+        frames.make_room(count)?;
+        memory::reserve(&mut self.nodes, count)?;
+        let nodes = &self.nodes;
+        let hashed = self
+            .children
+            .try_reserve(count, |&i| hash_of(&nodes[i as usize]));
+        hashed.map_err(|_| Corrupt::NoMemory)
+    }
+
     fn add(&mut self, number: u32, parent: u32, frame: FrameLine, frames: &mut FrameSet) {
         frames.add(frame.frame);
         self.nodes.push(Node {
@@ -192,8 +207,7 @@ impl Tree {
         let nodes = &self.nodes;
         self.children
             .insert_unique(hash(parent, frame), number, |&i| {
-                let node = &nodes[i as usize];
-                hash(node.parent, FrameLine::new(node.frame, node.line))
+                hash_of(&nodes[i as usize])
             });
     }
 
@@ -204,6 +218,10 @@ impl Tree {
             node,
         });
     }
+}
+
+fn hash_of(node: &Node) -> u64 {
+    hash(node.parent, FrameLine::new(node.frame, node.line))
 }
 
 fn hash(parent: u32, frame: FrameLine) -> u64 {

@@ -86,15 +86,29 @@ pub fn with_capacity(words: usize) -> (Producer, Consumer) {
 /// As [`with_capacity`].
 #[must_use]
 pub fn with_capacity_at(words: usize, position: usize) -> (Producer, Consumer) {
+    new(words, position).expect("memory for the ring")
+}
+
+/// Like [`with_capacity`]; `None` when the allocator has no room for the words.
+///
+/// # Panics
+/// When no power of two fits.
+#[must_use]
+pub fn try_with_capacity(words: usize) -> Option<(Producer, Consumer)> {
+    new(words, 0)
+}
+
+fn new(words: usize, position: usize) -> Option<(Producer, Consumer)> {
+    let slots = Slots::new(index::capacity_for(words))?;
     let shared = Arc::new(Shared {
-        slots: Slots::new(index::capacity_for(words)),
+        slots,
         head: CachePadded(AtomicUsize::new(position)),
         tail: CachePadded(AtomicUsize::new(position)),
     });
-    (
+    Some((
         Producer::new(shared.clone(), position),
         Consumer::new(shared, position),
-    )
+    ))
 }
 
 #[cfg(not(loom))]

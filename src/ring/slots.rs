@@ -19,11 +19,14 @@ pub(super) struct Slots {
 unsafe impl Sync for Slots {}
 
 impl Slots {
-    /// `capacity` words (a power of two), each of them touched.
-    pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            cells: (0..capacity).map(|_| UnsafeCell::new(UNWRITTEN)).collect(),
-        }
+    /// `capacity` words (a power of two), each of them touched; `None` when memory is short.
+    pub(super) fn new(capacity: usize) -> Option<Self> {
+        let mut cells = Vec::new();
+        cells.try_reserve_exact(capacity).ok()?;
+        cells.extend((0..capacity).map(|_| UnsafeCell::new(UNWRITTEN)));
+        Some(Self {
+            cells: cells.into_boxed_slice(),
+        })
     }
 
     /// Number of words.

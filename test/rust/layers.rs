@@ -116,29 +116,133 @@ fn every_invariant_is_cited_and_every_citation_exists() {
     assert!(silent.is_empty(), "nothing cites {silent:?}");
 }
 
+fn text_of(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_default()
+}
+
+/// Names of the mutants, with what their head says.
+fn mutants() -> Vec<(String, String)> {
+    ["loom-tests/mutants", "test/mutants"]
+        .into_iter()
+        .flat_map(|folder| sources(folder, ".mutant"))
+        .map(|(path, text)| {
+            let name = path.file_stem().expect("a name").to_string_lossy();
+            let head = text.split("----").next().unwrap_or("").to_owned();
+            (name.into_owned(), head)
+        })
+        .collect()
+}
+
+/// Whether a name in the ledger's last column is something that the wall runs; mutants are none by
+/// themselves, for they show what a check is worth. What is wrong with the name, otherwise.
+fn runs(name: &str) -> Result<bool, &'static str> {
+    let wall = text_of("bin/test");
+    if name.starts_with("bin/") {
+        return if !root().join(name).exists() {
+            Err("does not exist")
+        } else if wall.contains(name) {
+            Ok(true)
+        } else {
+            Err("is there, but bin/test does not run it")
+        };
+    }
+    let stem = name.trim_start_matches("test/").trim_end_matches(".rb");
+    if root().join(format!("test/{stem}.rb")).exists() {
+        return if stem.ends_with("_test") {
+            Ok(true)
+        } else {
+            Err("is there, but bin/test runs *_test.rb alone")
+        };
+    }
+    let test = format!("test/rust/{name}.rs");
+    if root().join(&test).exists() {
+        return if text_of("Cargo.toml").contains(&format!("path = \"{test}\"")) {
+            Ok(true)
+        } else {
+            Err("is there, but cargo does not run it")
+        };
+    }
+    let model = text_of(&format!("loom-tests/tests/{name}.rs"));
+    let unit = text_of(&format!("src/capture/{name}.rs"));
+    if [&model, &unit].iter().any(|text| text.contains("#[test]")) {
+        return if model.is_empty() || text_of("bin/loom").contains(name) {
+            Ok(true)
+        } else {
+            Err("is there, but bin/loom does not run it")
+        };
+    }
+    let known = |mutant: &str| match name.strip_suffix('*') {
+        Some(beginning) => mutant.starts_with(beginning),
+        None => mutant == name,
+    };
+    if mutants().iter().any(|(mutant, _)| known(mutant)) {
+        return Ok(false);
+    }
+    Err("does not exist")
+}
+
+/// Proofs that the ledger names in words, and what of the wall they are.
+const IN_WORDS: [(&str, &str, &str); 5] = [
+    ("RealtimeSanitizer", "bin/sanitize", "sanitizer=realtime"),
+    ("TSan", "bin/sanitize", "sanitizer=thread"),
+    ("ASan", "bin/sanitize", "sanitizer=address"),
+    ("clippy", "bin/test", "cargo clippy"),
+    ("the compiler", "Cargo.toml", "unsafe_op_in_unsafe_fn"),
+];
+
 #[test]
-fn every_proof_in_the_ledger_exists() {
-    let ledger = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    let rows = ledger.lines().filter(|line| line.starts_with("| I"));
-    let mut proofs = 0;
-    for row in rows {
+fn every_proof_in_the_ledger_runs() {
+    let ledger = text_of("ARCHITECTURE.md");
+    let mut rows = 0;
+    for row in ledger.lines().filter(|line| line.starts_with("| I")) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         assert_eq!(cells.len(), 6, "a row of four cells: {row}");
-        for name in cells[4].split('`').skip(1).step_by(2) {
+        let (number, proofs) = (cells[1], cells[4]);
+        let mut proved = false;
+        for name in proofs.split('`').skip(1).step_by(2) {
             let name = name.split(' ').next().unwrap_or(name);
-            let stem = name.trim_end_matches(".rb").trim_end_matches('*');
-            let mutants = fs::read_dir(root().join("loom-tests/mutants")).expect("mutants");
-            let exists = root().join(name).exists()
-                || root().join(format!("test/rust/{name}.rs")).exists()
-                || root().join(format!("test/{stem}.rb")).exists()
-                || root().join(format!("loom-tests/tests/{name}.rs")).exists()
-                || root().join(format!("src/capture/{name}.rs")).exists()
-                || mutants
-                    .filter_map(Result::ok)
-                    .any(|file| file.file_name().to_string_lossy().starts_with(stem));
-            assert!(exists, "the proof `{name}` of {} does not exist", cells[1]);
-            proofs += 1;
+            match runs(name) {
+                Ok(by_itself) => proved |= by_itself,
+                Err(why) => panic!("the proof `{name}` of {number} {why}"),
+            }
         }
+        for (word, file, command) in IN_WORDS {
+            if proofs.contains(word) {
+                assert!(
+                    text_of(file).contains(command),
+                    "{word} proves {number}, but {file} has no «{command}»"
+                );
+                proved = true;
+            }
+        }
+        assert!(proved, "{number} has no proof that runs");
+        rows += 1;
     }
-    assert!(proofs >= 12);
+    assert!(rows >= 12, "the ledger was not found");
+}
+
+#[test]
+fn every_mutant_weakens_a_known_invariant_and_is_in_the_table() {
+    let known = cited(&text_of("ARCHITECTURE.md"), "| I");
+    let table = text_of("CONTRIBUTING.md");
+    let mut weakened = BTreeSet::new();
+    for (name, head) in mutants() {
+        let invariant = head
+            .lines()
+            .find_map(|line| line.strip_prefix("invariant: "))
+            .unwrap_or_else(|| panic!("{name} has no line «invariant: I<n>»"));
+        // Some weaken a promise that is not in the ledger.
+        if invariant != "-" {
+            let number = invariant.trim_start_matches('I').parse().unwrap_or(0);
+            assert!(known.contains(&number), "{name} weakens {invariant}");
+            weakened.insert(number);
+        }
+        let row = format!("| `{name}` | {invariant} |");
+        assert!(
+            table.contains(&row),
+            "CONTRIBUTING.md lacks {name}; the rows are those of bin/mutants --table"
+        );
+    }
+    let spared: Vec<_> = known.difference(&weakened).collect();
+    assert!(spared.is_empty(), "no mutant weakens {spared:?}");
 }

@@ -447,10 +447,10 @@ fn stacks_above_the_high_water_mark_are_folded_and_none_of_their_time_is_lost() 
         let (stats, profile) = profiler.end();
         assert_eq!((stats.counts.missed, stats.counts.ring_full), (0, 0));
         assert!(stats.counts.high_water_words >= 2 * MAX_RECORD_WORDS as u64);
-        time.to_last_of(&profile)
-            .assert_is(profile.samples, INTERVAL, "folded");
         assert!(own(&profile, stacks[1][0].frame) >= 20);
         assert!(own(&profile, small[0].frame) >= 20);
+        time.to_last_of(&profile)
+            .assert_is(profile.samples, INTERVAL, "folded");
     }
 }
 
@@ -634,6 +634,11 @@ fn every_frame_is_marked_from_the_ring_to_the_result_and_nothing_else_is() {
     assert_eq!(marked(&profiler), all);
     assert!(profiler.profile().is_some());
     assert_eq!(marked(&profiler), all);
+    // Lent while it is turned into names, and a new profile may begin.
+    let lent = profiler.lend().expect("memory").expect("a profile");
+    assert_eq!(marked(&profiler), all);
+    assert!(profiler.take_back(&lent, false));
+    assert_eq!(marked(&profiler), all);
     profiler.profile_read();
     assert_eq!(marked(&profiler), HashSet::new());
 }
@@ -735,6 +740,8 @@ extern "C" fn other_handler(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     TAKEN_BY_OTHER.fetch_add(1, Ordering::Relaxed);
 }
 
+extern "C" fn third_handler(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {}
+
 fn taken_by_other() -> u64 {
     // Relaxed: as above.
     TAKEN_BY_OTHER.load(Ordering::Relaxed)
@@ -825,6 +832,14 @@ fn a_replaced_handler_is_put_back_and_a_default_action_is_not() {
     assert!(installed.is_ours());
     installed.restore();
     assert_eq!(handler_of(libc::SIGPROF), other());
+
+    // Somebody's in our place: neither ours nor the one before it comes back.
+    let installed = signal::install(libc::SIGPROF).expect("a handler");
+    let third = third_handler as extern "C" fn(_, _, _) as usize;
+    set_handler(libc::SIGPROF, third);
+    assert!(!installed.is_ours());
+    installed.restore();
+    assert_eq!(handler_of(libc::SIGPROF), third);
 
     for free in [libc::SIG_IGN, libc::SIG_DFL] {
         set_handler(libc::SIGPROF, free);
@@ -1061,6 +1076,10 @@ fn a_forked_child_is_clean_and_the_parent_goes_on() {
         let time = WallTime::around(|| profiler.begin(tick, starter, &[]));
         profiler.run_until("recorded", |counts| counts.recorded >= 10);
         assert!(!profiler.clean_up_after_fork(), "this is the parent");
+        // Something in the tables and something in the ring.
+        profiler.drain_slice();
+        profiler.one_more("recorded", |counts| counts.recorded);
+        assert!(profiler.stats().samples > 0);
         // SAFETY: the child uses this thread alone, and leaves by _exit.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "cannot fork");
@@ -1091,4 +1110,114 @@ fn a_forked_child_is_clean_and_the_parent_goes_on() {
         time.to_last_of(&profile)
             .assert_is(profile.samples, 100, "in the parent");
     }
+}
+
+#[test]
+fn the_time_since_the_last_tick_is_the_last_stacks() {
+    const INTERVAL: u64 = 2000;
+    for source in SOURCES {
+        let mut profiler = Profiler::new();
+        let stack = fake_vm::stack(3, 1);
+        fake_vm::set_stack(stack);
+        let starter = FakeThread::new().identity();
+        let before = clock::monotonic();
+        profiler.begin(config(Mode::Wall, source, INTERVAL), starter, &[]);
+        let begun = clock::monotonic();
+        profiler.one_more("recorded", |counts| counts.recorded);
+        let ended = without_signals(|| {
+            let rest = clock::monotonic() + 5 * INTERVAL * 1000;
+            while clock::monotonic() < rest {
+                std::hint::spin_loop();
+            }
+            let ended = clock::monotonic();
+            assert!(profiler.stop());
+            ended
+        });
+        assert_accounted(&profiler.counts());
+        assert_eq!(profiler.counts().missed, 0);
+        let profile = profiler.profile().expect("a profile").clone();
+        Span {
+            least: ended - begun,
+            most: clock::monotonic() - before,
+        }
+        .assert_is(profile.samples, INTERVAL, "up to the stop");
+        assert_eq!(own(&profile, stack[0].frame), profile.samples);
+    }
+}
+
+#[test]
+fn a_drain_slice_ends_before_the_ring_is_empty() {
+    // Many times as much as any machine drains in one slice.
+    const SAMPLES: u64 = 60_000;
+    let mut profiler = Profiler::new();
+    let stacks = [fake_vm::stack(20, 1), fake_vm::stack(20, 100)];
+    let starter = FakeThread::new().identity();
+    let roomy = Config {
+        buffer: 32 << 20,
+        ..config(Mode::Custom, TickChoice::Auto, 1)
+    };
+    profiler.begin(roomy, starter, &[]);
+    for turn in 0..SAMPLES {
+        fake_vm::set_stack(stacks[turn as usize % 2]);
+        assert!(profiler.sample());
+    }
+    assert_eq!(profiler.stats().drains.records, 0);
+    let mut drained = 0;
+    while drained < SAMPLES {
+        profiler.drain_slice();
+        let drains = profiler.stats().drains;
+        assert!(drains.records > drained, "a slice drained nothing");
+        drained = drains.records;
+    }
+    assert!(profiler.stats().drains.count > 1, "one slice drained all");
+    let (_, profile) = profiler.end();
+    assert_eq!(profile.samples, SAMPLES);
+    assert_eq!(own(&profile, stacks[0][0].frame), SAMPLES / 2);
+}
+
+/// GC begins on this thread while a handler walks on another.
+#[test]
+fn gc_waits_for_a_walk_under_way_and_marks_what_it_found() {
+    for source in SOURCES {
+        let mut profiler = Profiler::new();
+        // Time enough to begin to mark while it lasts.
+        fake_vm::set_walk_ns(50_000_000);
+        let worker = Worker::spawn(true);
+        profiler.begin(config(Mode::Wall, source, 1000), worker.identity, &[]);
+        profiler.spin_until("walking", |_| fake_vm::walks() > 0);
+        let mut marked = HashSet::new();
+        profiler.each_marked(|value| {
+            marked.insert(value);
+        });
+        assert!(
+            marked.contains(&worker.leaf),
+            "the walk's frames are not marked"
+        );
+        fake_vm::set_walk_ns(0);
+        assert!(profiler.stop());
+        worker.join();
+        assert_accounted(&profiler.counts());
+    }
+}
+
+/// The VM gives a native thread to one Ruby thread after the other.
+#[test]
+fn a_native_thread_that_lives_on_is_one_thread() {
+    let mut profiler = Profiler::new();
+    fake_vm::set_stack(fake_vm::stack(3, 1));
+    let starter = FakeThread::new().identity();
+    profiler.begin(config(Mode::Cpu, TickChoice::Thread, 100), starter, &[]);
+    let worker = Worker::spawn(true);
+    for _ in 0..3 {
+        // The one before has ended without a word.
+        let thread = ThreadIdentity {
+            tid: worker.identity.tid,
+            ..FakeThread::new().identity()
+        };
+        profiler.thread_born(thread);
+        assert_eq!(profiler.stats().threads, 2, "two threads on a native one");
+    }
+    assert!(profiler.stop());
+    worker.join();
+    assert_accounted(&profiler.counts());
 }

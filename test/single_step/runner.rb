@@ -5,19 +5,29 @@
 
 require "ringprof"
 
-script, how = ARGV
+# A script names the part of it that is stepped through; one that names none is stepped through as a whole.
+def stepped(&body) = $stepped = body
+
+# What scripts give their blocks to.
+def kept(&block) = block
+
+script, *how = ARGV
+file = File.join(__dir__, "scripts/#{script}.rb")
 # The parser takes a million instructions, which say nothing of frames.
-code = RubyVM::InstructionSequence.compile_file(File.join(__dir__, "#{script}.rb"))
+code = RubyVM::InstructionSequence.compile_file(file)
+part = File.read(file).match?(/^stepped do$/)
+code.eval if part
+body = part ? $stepped : code.method(:eval)
 # So that what is stepped through is compiled code, and not the compiler.
-3.times { code.eval } if how == "warm"
+3.times { body.call } if how.include?("warm")
 # A GC would be stepped through as well, which takes minutes.
 GC.start
 GC.disable
-RingProf::Testing.skip_preflight = how == "bare"
+RingProf::Testing.skip_preflight = how.include?("bare")
 # Every instruction takes longer than the interval, so each one's stack is walked. The ring has room for all of them: a
-# drain job would be stepped through as well, a slice of 200 µs at a time, and never catch up.
-RingProf.start(mode: :wall, interval: 1, tick: :none, buffer: 64 << 20)
-instructions = RingProf::Testing.single_step { code.eval }
+# drain job would be stepped through as well, a slice of 200 µs at a time, and never catch up. CPU mode samples threads.
+RingProf.start(mode: script == "threads" ? :cpu : :wall, interval: 1, tick: :none, buffer: 64 << 20)
+instructions = RingProf::Testing.single_step { body.call }
 RingProf.stop
 stats = RingProf.stats
 GC.enable

@@ -15,6 +15,19 @@ module Torture
     # Every tick that was received is told of.
     def self.balanced?(stats) = stats[:received] == told(stats)
 
+    # What RingProf says of itself once that is settled: a handler on another thread, which has lost the CPU, may be between
+    # two counters.
+    def self.settled_stats
+      stats = RingProf.stats
+      1000.times do
+        break if balanced?(stats)
+
+        sleep 0.01
+        stats = RingProf.stats
+      end
+      stats
+    end
+
     # @param options [Hash] of the start
     # @param whole [Boolean] nothing but the clock made samples, and no tick was kept from its thread
     def initialize(options, stats, results, whole: true)

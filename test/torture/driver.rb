@@ -14,7 +14,7 @@ module Torture
     # Longest a scenario runs, in seconds.
     SECONDS = 10
     # Longer than that, and a scenario hangs.
-    PATIENCE = 60
+    PATIENCE = 180
     ROOT = File.expand_path("../..", __dir__)
     ALL_LOGS = File.join(ROOT, "build/torture")
     LOGS = File.join(ALL_LOGS, Process.pid.to_s)
@@ -158,7 +158,7 @@ module Torture
     def stacks(worker)
       group(worker.pid).map do |pid|
         "#{pid} #{File.read("/proc/#{pid}/cmdline").tr("\0", " ")}\n" +
-          IO.popen(["timeout", "20", "gdb", "-p", pid.to_s, "-batch", "-ex", "thread apply all bt"], err: File::NULL, &:read)
+          IO.popen(["timeout", "60", "gdb", "-p", pid.to_s, "-batch", "-ex", "thread apply all bt"], err: File::NULL, &:read)
       rescue SystemCallError => error
         "#{pid}: #{error.message}"
       end.join("\n")

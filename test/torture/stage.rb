@@ -34,7 +34,7 @@ module Torture
         instance_exec(&round)
         break if now >= deadline
       end
-      tally[:gcs] += GC.count - gcs
+      tally[:GCs] += GC.count - gcs
       tally[:compactions] += GC.stat[:compact_count].to_i - compactions
       GC.verify_internal_consistency
       nil
@@ -69,24 +69,14 @@ module Torture
 
     # Checks and counts the profile that was stopped.
     def check(options, whole: true)
-      stats = settled_stats
+      stats = Accounting.settled_stats
       results = RingProf.results
       tally[:profiles] += 1
       tally[:samples] += results[:samples]
+      tally[:ticks] += stats[:received]
+      stats[:lost].each { |cause, count| tally[:"ticks lost: #{cause}"] += count unless cause == :total || count.zero? }
       Accounting.new(options, stats, results, whole: whole).check
       results
-    end
-
-    # A handler on another thread, which has lost the CPU, may be between two counters.
-    def settled_stats
-      stats = RingProf.stats
-      100.times do
-        break if Accounting.balanced?(stats)
-
-        sleep 0.01
-        stats = RingProf.stats
-      end
-      stats
     end
 
     def thread(&block)

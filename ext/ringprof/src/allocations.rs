@@ -3,7 +3,7 @@
 use crate::guard::{protect, quiet, Failure};
 use crate::gvl::Gvl;
 use crate::state;
-use crate::values::NIL;
+use crate::values::{FALSE, NIL};
 use rb_sys::VALUE;
 use ringprof_core::config::Mode;
 use std::ffi::c_void;
@@ -38,18 +38,16 @@ pub fn watch(gvl: Gvl, mode: Mode) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Disables it, if object mode is running.
+/// Disables it, if it is enabled: also after a profile that has ended by a failure.
 pub fn unwatch(gvl: Gvl) {
-    let (tracepoint, watching) = state::with(gvl, |state| {
-        (
-            state.kept.tracepoint,
-            state.session.samples_objects().is_some(),
-        )
+    let tracepoint = state::with(gvl, |state| state.kept.tracepoint);
+    // SAFETY: as above. Disabling a tracepoint that is enabled does not raise.
+    let _ = protect(|| unsafe {
+        if tracepoint == NIL || rb_sys::rb_tracepoint_enabled_p(tracepoint) == FALSE {
+            return NIL;
+        }
+        rb_sys::rb_tracepoint_disable(tracepoint)
     });
-    if watching {
-        // SAFETY: as above. Disabling a tracepoint that is enabled does not raise.
-        let _ = protect(|| unsafe { rb_sys::rb_tracepoint_disable(tracepoint) });
-    }
 }
 
 /// An object was allocated. Runs under the GVL inside the allocation: no Ruby object is made here.

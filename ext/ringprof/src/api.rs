@@ -8,6 +8,7 @@ use crate::{allocations, hooks, options, results, stats, threads};
 use rb_sys::VALUE;
 use ringprof_core::config::Mode;
 use ringprof_core::session::VmFacts;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Defines them.
 pub fn define(_: Gvl) -> Result<(), Failure> {
@@ -48,6 +49,9 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
         let options = options::read(keywords)?;
         let starter = threads::current();
         let unsafe_to_walk = hooks::unsafe_to_walk();
+        if unsafe_to_walk.is_none() && options.config.mode.is_timed() {
+            warn_of_unknown_layout(gvl)?;
+        }
         allocations::prepare(gvl, options.config.mode)?;
         // The last call of Ruby: from here on nobody else runs, and the Threads found stay alive.
         let others = if options.config.mode == Mode::Cpu {
@@ -77,6 +81,7 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
             state.kept.interval = options.interval;
             state.kept.out = options.out;
             state.aggregate = options.aggregate;
+            state.raise_failure = options.raise_failure;
             state.allocations = 0;
             Ok::<_, Failure>(true)
         })?;
@@ -94,14 +99,44 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
     })
 }
 
+/// Says once that this Ruby is one whose stacks nobody has looked at.
+fn warn_of_unknown_layout(gvl: Gvl) -> Result<(), Failure> {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let unknown = with(gvl, |state| {
+        state.layout.is_none() && state.postponed_because.is_none()
+    });
+    // Relaxed: under the GVL.
+    if unknown && !TOLD.swap(true, Ordering::Relaxed) {
+        protect(|| {
+            // SAFETY: a format without arguments. May raise what `Warning.warn` does.
+            unsafe {
+                rb_sys::rb_warn(
+                    c"RingProf does not know this Ruby's stacks: samples are taken at safepoints"
+                        .as_ptr(),
+                );
+            }
+            NIL
+        })?;
+    }
+    Ok(())
+}
+
 unsafe extern "C" fn stop(_: VALUE) -> VALUE {
     entry(|gvl| {
         allocations::unwatch(gvl);
-        let stopped = with_session(gvl, |session| session.stop());
-        if stopped {
+        let (stopped, failure, raise) = with(gvl, |state| {
+            let stopped = state.session.stop();
+            (stopped, state.session.take_failure(), state.raise_failure)
+        });
+        if stopped || failure.is_some() {
             threads::unwatch();
         }
-        Ok(boolean(stopped))
+        match failure {
+            Some(failure) if raise => Err(Failure::Failed(format!(
+                "the profile has ended before stop: {failure}; what was recorded is kept, see results"
+            ))),
+            failure => Ok(boolean(stopped || failure.is_some())),
+        }
     })
 }
 

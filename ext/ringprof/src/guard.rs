@@ -4,9 +4,11 @@
 //! [`entry`], so a panic does. Only when every owned value is dropped does [`entry`] raise.
 
 use crate::gvl::Gvl;
+use crate::state;
 use crate::values::{self, NIL};
 use rb_sys::VALUE;
 use ringprof_core::config::Refusal;
+use ringprof_core::drain::NoMemory;
 use std::any::Any;
 use std::ffi::c_int;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -32,6 +34,12 @@ impl From<Refusal> for Failure {
     }
 }
 
+impl From<NoMemory> for Failure {
+    fn from(error: NoMemory) -> Self {
+        Self::Failed(format!("{error}; the profile is kept, ask again"))
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.to_string())
@@ -46,17 +54,19 @@ pub fn entry(body: impl FnOnce(Gvl) -> Result<VALUE, Failure>) -> VALUE {
     let failure = match catch_unwind(AssertUnwindSafe(|| body(gvl))) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
-        Err(panic) => Failure::Failed(format!("internal error: {}", panic_text(&*panic))),
+        Err(panic) => {
+            state::note_panic();
+            Failure::Failed(format!("internal error: {}", panic_text(&*panic)))
+        }
     };
     raise(failure)
 }
 
-/// Runs a body that Ruby calls where nothing may be raised (hooks, jobs, GC). A panic in there is a
-/// bug of ours: it ends the process with a message rather than tear the VM.
+/// Runs a body that Ruby calls where nothing may be raised (hooks, jobs). A panic in there is a bug of
+/// ours, whose message is printed: it ends the profile, not the program.
 pub fn quiet(body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
-        // The panic's own message has been printed.
-        std::process::abort();
+        state::note_panic();
     }
 }
 

@@ -42,19 +42,20 @@ pub fn layout() -> Option<Layout> {
 
 /// Major and minor version of the Ruby that this library was built for.
 pub const fn version() -> (u32, u32) {
-    if cfg!(ruby_4_0) {
-        (4, 0)
-    } else if cfg!(ruby_3_4) {
-        (3, 4)
-    } else if cfg!(ruby_3_3) {
-        (3, 3)
-    } else if cfg!(ruby_3_2) {
-        (3, 2)
-    } else if cfg!(ruby_3_1) {
-        (3, 1)
-    } else {
-        (0, 0)
+    (
+        decimal(env!("RINGPROF_RUBY_MAJOR")),
+        decimal(env!("RINGPROF_RUBY_MINOR")),
+    )
+}
+
+const fn decimal(digits: &str) -> u32 {
+    let mut rest = digits.as_bytes();
+    let mut number = 0;
+    while let [digit, others @ ..] = rest {
+        number = number * 10 + (*digit - b'0') as u32;
+        rest = others;
     }
+    number
 }
 
 unsafe extern "C" fn profile_frames(

@@ -18,6 +18,8 @@
 
 mod allocations;
 mod api;
+#[cfg(feature = "testing")]
+mod faults;
 mod guard;
 mod gvl;
 mod hooks;
@@ -51,6 +53,8 @@ pub extern "C" fn Init_ringprof() {
         api::define(gvl)?;
         #[cfg(feature = "testing")]
         testing::define(gvl)?;
+        #[cfg(feature = "testing")]
+        faults::define(gvl)?;
         Ok(values::NIL)
     });
 }

@@ -16,6 +16,8 @@ pub struct Options {
     pub metadata: VALUE,
     pub out: VALUE,
     pub aggregate: bool,
+    /// Stop raises when the profile has ended before it.
+    pub raise_failure: bool,
 }
 
 /// Reads the keywords (a Hash, or `nil` for none). Unknown ones are nobody's business, as with
@@ -64,7 +66,12 @@ pub fn read(keywords: VALUE) -> Result<Options, Failure> {
         )
         .and_then(TickChoice::from_name)?;
     }
+    let raise_failure = match get(c"on_failure") {
+        NIL | FALSE => std::env::var_os("RINGPROF_ON_FAILURE").is_none_or(|value| value != "warn"),
+        asked => named(asked, &[c"raise", c"warn"], Refusal::OnFailure)? == "raise",
+    };
     Ok(Options {
+        raise_failure,
         config,
         interval: match mode {
             Mode::Custom => NIL,

@@ -16,7 +16,8 @@ use crate::state::{with, with_session, Kept};
 use crate::values::{self, integer, symbol, NIL};
 use rb_sys::VALUE;
 use ringprof_core::config::Mode;
-use ringprof_core::drain::{FrameTotals, Profile, Raw};
+use ringprof_core::drain::{FrameTotals, NoMemory, Profile, Raw, StackFrame};
+use ringprof_core::sample::MAX_DEPTH;
 use std::ffi::c_long;
 
 /// Integers that are handed to an Array at a time.
@@ -26,19 +27,25 @@ const BATCH: usize = 256;
 /// Hash is whole.
 pub fn take(gvl: Gvl) -> Result<VALUE, Failure> {
     // Building the Hash calls Ruby, which may let another thread start, stop and read profiles.
+    // As deep as a stack can be, so that it needs no more in `build`.
+    let mut stack = Vec::new();
+    stack.try_reserve(MAX_DEPTH).map_err(|_| NoMemory)?;
     let Some((profile, kept)) = with(gvl, |state| {
-        let profile = state.session.lend()?;
+        let Some(profile) = state.session.lend()? else {
+            return Ok(None);
+        };
         let kept = state.kept;
         // What the profile was given belongs to its reader now.
         state.kept.metadata = NIL;
-        Some((profile, kept))
-    }) else {
+        Ok::<_, NoMemory>(Some((profile, kept)))
+    })?
+    else {
         return Ok(NIL);
     };
     let missed = with_session(gvl, |session| session.missed());
     let mode = with_session(gvl, |session| session.config().mode);
     let aggregate = with(gvl, |state| state.aggregate);
-    let built = build(&profile, kept, missed, mode, aggregate);
+    let built = build(&profile, kept, missed, mode, aggregate, &mut stack);
     with(gvl, |state| {
         if state.session.take_back(&profile, built.is_ok()) {
             state.kept.metadata = kept.metadata;
@@ -54,9 +61,9 @@ fn build(
     missed: u64,
     mode: Mode,
     aggregate: bool,
+    // Owned out there, because a raise would jump over it in here (I11).
+    stack: &mut Vec<StackFrame>,
 ) -> Result<VALUE, Failure> {
-    // Owned out here, because a raise would jump over it in there (I11).
-    let mut stack = Vec::new();
     protect(|| {
         let keys = Keys::new();
         // SAFETY: Ruby objects, all on this stack until they are in `hash`.
@@ -89,7 +96,7 @@ fn build(
                 rb_sys::rb_hash_aset(frames, integer(totals.frame), frame);
             }
             if let Some(raw) = &profile.raw {
-                let (stacks, lines) = raw_arrays(profile, raw, &mut stack);
+                let (stacks, lines) = raw_arrays(profile, raw, stack);
                 set(c"raw", stacks);
                 set(c"raw_lines", lines);
                 set(c"raw_sample_timestamps", numbers(raw.timestamps_us()));

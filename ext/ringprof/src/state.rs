@@ -31,6 +31,8 @@ pub struct State {
     pub kept: Kept,
     /// `aggregate:` of the last start.
     pub aggregate: bool,
+    /// `on_failure:` of the last start.
+    pub raise_failure: bool,
     /// Layout of this VM, if it passed the self-test.
     pub layout: Option<Layout>,
     /// Why capture is postponed; `None` while it is direct.
@@ -56,6 +58,7 @@ pub fn with<R>(gvl: Gvl, body: impl FnOnce(&mut State) -> R) -> R {
         if state.session.clean_up_after_fork() {
             state.allocations = 0;
         }
+        state.session.notice_failure();
         body(state)
     })
 }
@@ -63,6 +66,17 @@ pub fn with<R>(gvl: Gvl, body: impl FnOnce(&mut State) -> R) -> R {
 /// Runs `body` with the session.
 pub fn with_session<R>(gvl: Gvl, body: impl FnOnce(&mut Session) -> R) -> R {
     with(gvl, |state| body(&mut state.session))
+}
+
+/// A panic in a hook or a job of ours: the profile ends, the program goes on (I11).
+pub fn note_panic() {
+    // SAFETY: hooks and jobs run under the GVL, and those of another ractor's do nothing that panics.
+    let gvl = unsafe { Gvl::assume() };
+    STATE.with(gvl, |state| {
+        if let Some(state) = state {
+            state.session.note_panic();
+        }
+    });
 }
 
 /// The GVL's token for hooks and jobs, which may find themselves on another ractor; `None` there.
@@ -86,11 +100,7 @@ pub fn create(gvl: Gvl) -> Result<(), Failure> {
     }
     // SAFETY: at load, under the GVL, on the thread that requires us.
     let session = unsafe { Session::new(hooks::table()) };
-    // SAFETY: a Ruby thread.
-    let thread = unsafe { hooks::vm_thread(rb_sys::rb_thread_current()) };
-    let layout = hooks::layout()
-        // SAFETY: under the GVL on that thread.
-        .filter(|&layout| unsafe { session.layout_holds(layout, thread) });
+    let layout = tested(gvl, &session, hooks::layout());
     let pseudo_root = hooks::pseudo_root(layout);
     let state = State {
         session,
@@ -101,6 +111,7 @@ pub fn create(gvl: Gvl) -> Result<(), Failure> {
             tracepoint: NIL,
         },
         aggregate: true,
+        raise_failure: true,
         layout,
         postponed_because: None,
         pseudo_root,
@@ -122,6 +133,14 @@ pub fn create(gvl: Gvl) -> Result<(), Failure> {
     WRAPPER.with(gvl, |slot| *slot = wrapper);
     shutdown::watch();
     Ok(())
+}
+
+/// The layout, if it is known and this VM passes the self-test with it.
+pub fn tested(_: Gvl, session: &Session, layout: Option<Layout>) -> Option<Layout> {
+    // SAFETY: a Ruby thread.
+    let thread = unsafe { hooks::vm_thread(rb_sys::rb_thread_current()) };
+    // SAFETY: under the GVL on that thread.
+    layout.filter(|&layout| unsafe { session.layout_holds(layout, thread) })
 }
 
 struct Mark(rb_sys::rb_ractor_local_storage_type);

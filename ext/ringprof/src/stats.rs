@@ -17,10 +17,12 @@ pub fn build(gvl: Gvl) -> Result<VALUE, Failure> {
         with(gvl, |state| state.layout.is_none())
             .then_some("the layout of this Ruby's stacks is unknown")
     });
-    protect(|| hash(&stats, because))
+    // Owned out here, because a raise would jump over it in there (I11).
+    let failure = stats.failure.map(|failure| failure.to_string());
+    protect(|| hash(&stats, because, failure.as_deref()))
 }
 
-fn hash(stats: &Stats, because: Option<&'static str>) -> VALUE {
+fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> VALUE {
     let counts = &stats.counts;
     let drains = &stats.drains;
     table(&[
@@ -48,7 +50,9 @@ fn hash(stats: &Stats, because: Option<&'static str>) -> VALUE {
         (c"threads", integer(stats.threads as u64)),
         (c"threads_skipped", integer(counts.threads_skipped)),
         (c"elapsed_ns", integer(stats.elapsed_ns)),
+        (c"failure", failure.map_or(NIL, values::string)),
         (c"sent", integer(counts.sent)),
+        (c"unsent", integer(counts.unsent)),
         (c"late", integer(counts.late)),
         (c"overrun", integer(counts.overrun)),
         (c"foreign", integer(counts.foreign)),
@@ -94,6 +98,7 @@ fn hash(stats: &Stats, because: Option<&'static str>) -> VALUE {
                 (c"requested", integer(counts.drains_requested)),
                 (c"records", integer(drains.records)),
                 (c"corrupt", integer(drains.corrupt)),
+                (c"no_memory", integer(drains.no_memory)),
                 (c"total_ns", integer(drains.ns)),
                 (c"max_ns", integer(drains.max_ns)),
             ]),

@@ -2,16 +2,18 @@
 
 use crate::guard::{entry, protect, Failure};
 use crate::gvl::Gvl;
-use crate::state::with_session;
-use crate::values::{define_method, define_method1, integer, truthy, NIL};
+use crate::hooks;
+use crate::state::{self, with_session};
+use crate::values::{boolean, define_method, define_method1, integer, truthy, NIL, TRUE};
 use rb_sys::VALUE;
 use ringprof_core::capture::clock;
 use ringprof_core::capture::control::Token;
 use ringprof_core::capture::handler::on_signal;
+use ringprof_core::capture::preflight::Layout;
 use ringprof_core::capture::scratch::WALK_LIMIT;
 use ringprof_core::capture::Shared;
-use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Defines the module.
 pub fn define(_: Gvl) -> Result<(), Failure> {
@@ -27,6 +29,11 @@ pub fn define(_: Gvl) -> Result<(), Failure> {
             define_method1(testing, c"plant_allocation=", set_plant_allocation);
             define_method(testing, c"drain", drain);
             define_method1(testing, c"walk_ns", walk_ns);
+            define_method1(testing, c"fail_inside", fail_inside);
+            define_method(testing, c"dropped", dropped);
+            define_method(testing, c"read_past_the_end", read_past_the_end);
+            define_method(testing, c"layout", layout);
+            define_method1(testing, c"try_layout", try_layout);
         }
         NIL
     })?;
@@ -119,6 +126,106 @@ unsafe extern "C" fn walk_ns(_: VALUE, calls: VALUE) -> VALUE {
     })
 }
 
+/// The layout of this Ruby as an Array: `thread_ec`, `frame_size`, `frame_ep`, `local_flag`; nil if it
+/// is not known.
+unsafe extern "C" fn layout(_: VALUE) -> VALUE {
+    entry(|_| {
+        let Some(layout) = hooks::layout() else {
+            return Ok(NIL);
+        };
+        let numbers = [
+            layout.thread_ec,
+            layout.frame_size,
+            layout.frame_ep,
+            layout.local_flag,
+        ];
+        protect(|| {
+            let values = numbers.map(|number| integer(number as u64));
+            // SAFETY: four VALUEs on this stack.
+            unsafe { rb_sys::rb_ary_new_from_values(4, values.as_ptr()) }
+        })
+    })
+}
+
+/// Puts a layout (an Array as of [`layout`], or nil) through the self-test, as if this library had been
+/// loaded with it; true if it is believed.
+unsafe extern "C" fn try_layout(_: VALUE, numbers: VALUE) -> VALUE {
+    entry(|gvl| {
+        let mut read = [0; 4];
+        if numbers != NIL {
+            protect(|| {
+                for (index, number) in read.iter_mut().enumerate() {
+                    // SAFETY: elements of an Array; raises TypeError for any other.
+                    *number = unsafe {
+                        let element = rb_sys::rb_ary_entry(numbers, index as c_long);
+                        rb_sys::rb_num2ulong(element) as usize
+                    };
+                }
+                NIL
+            })?;
+        }
+        let [thread_ec, frame_size, frame_ep, local_flag] = read;
+        let layout = (numbers != NIL).then_some(Layout {
+            thread_ec,
+            frame_size,
+            frame_ep,
+            local_flag,
+        });
+        let tested = with_session(gvl, |session| state::tested(gvl, session, layout));
+        let pseudo_root = hooks::pseudo_root(tested);
+        state::with(gvl, |state| {
+            state.layout = tested;
+            state.pseudo_root = pseudo_root;
+        });
+        Ok(boolean(tested.is_some()))
+    })
+}
+
+/// Does what memcheck must find: reads the word after the end of an allocation.
+unsafe extern "C" fn read_past_the_end(_: VALUE) -> VALUE {
+    entry(|_| {
+        let words = std::hint::black_box(vec![0_u64; 8]);
+        // SAFETY: there is none; that is the point. The allocator's own bookkeeping lies there.
+        let beyond = unsafe { words.as_ptr().add(words.len()).read_volatile() };
+        Ok(boolean(beyond != 0))
+    })
+}
+
+/// Values of [`Owned`] that were dropped.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Something that a frame owns, and that must be dropped whatever happens to the frame.
+struct Owned;
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Relaxed: a lone number.
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Fails in one of the ways that an entry point can: by a panic (`nil`), by a panic inside of what
+/// Ruby calls (`true`), or by raising the exception that it is given. Whatever the way, one
+/// [`Owned`] is dropped.
+unsafe extern "C" fn fail_inside(_: VALUE, how: VALUE) -> VALUE {
+    entry(|_| {
+        let _owned = Owned;
+        if how == NIL {
+            panic!("planted");
+        }
+        protect(|| {
+            assert!(how != TRUE, "planted in protect");
+            // SAFETY: (I11) nothing is owned in this frame.
+            unsafe { rb_sys::rb_exc_raise(how) }
+        })
+    })
+}
+
+/// How many values were dropped so far.
+unsafe extern "C" fn dropped(_: VALUE) -> VALUE {
+    entry(|_| protect(|| integer(DROPPED.load(Ordering::Relaxed))))
+}
+
 unsafe extern "C" fn set_plant_allocation(_: VALUE, on: VALUE) -> VALUE {
     entry(|gvl| {
         with_session(gvl, |session| {
@@ -128,45 +235,58 @@ unsafe extern "C" fn set_plant_allocation(_: VALUE, on: VALUE) -> VALUE {
     })
 }
 
-/// What [`single_step`] steps under: the shared state, the token, and the number of steps.
+/// What [`single_step`] steps under: the shared state, whether it is at it, and the number of steps.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
-static TOKEN: AtomicU64 = AtomicU64::new(0);
+static STEPPING: AtomicBool = AtomicBool::new(false);
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
-/// The trap after each instruction: the real handler, with a tick for the thread that steps.
+/// The trap after each instruction: the real handler, with a tick for the thread that steps. A thread
+/// that is not sampled gets one that is not ours.
+#[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn on_trap(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // Relaxed, all: one thread steps at a time.
+    const TRAP_FLAG: libc::greg_t = 0x100;
+    // Relaxed, all: what is read was written before the trap flag was set.
+    if !STEPPING.load(Ordering::Relaxed) {
+        // A thread that outlives the stepping goes on without.
+        // SAFETY: what the kernel passed to this handler.
+        unsafe {
+            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_EFL as usize] &=
+                !TRAP_FLAG;
+        }
+        return;
+    }
     STEPS.fetch_add(1, Ordering::Relaxed);
-    let bits = TOKEN.load(Ordering::Relaxed);
     // SAFETY: (I8) null or leaked.
     let shared = unsafe { SHARED.load(Ordering::Relaxed).as_ref() };
-    if let (Some(shared), Some(token)) = (shared, Token::from_bits(bits)) {
+    // SAFETY: gettid has no preconditions.
+    let token = shared.and_then(|shared| shared.find(unsafe { libc::gettid() }));
+    if let (Some(shared), Some(token)) = (shared, token) {
         shared.end_rest(token);
     }
-    let mut info = info(bits);
+    let mut info = info(token.map_or(0, Token::to_bits));
     // SAFETY: a valid info.
     unsafe { on_signal(libc::SIGPROF, &raw mut info, context) };
 }
 
 /// Yields with the processor's trap flag set, so that the handler runs after every single
-/// instruction of this thread; returns the number of instructions.
+/// instruction of this thread, and of those that it starts where something sets their flag too; returns
+/// the number of instructions.
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn single_step(_: VALUE) -> VALUE {
     entry(|gvl| {
         let shared = with_session(gvl, |session| session.shared());
         // Relaxed, all: see `on_trap`.
         SHARED.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Relaxed);
-        TOKEN.store(own_token(gvl), Ordering::Relaxed);
         STEPS.store(0, Ordering::Relaxed);
-        // SAFETY: a zeroed sigaction is valid; the handler lives as long as the process.
-        let before = unsafe {
+        STEPPING.store(true, Ordering::Relaxed);
+        // SAFETY: a zeroed sigaction is valid; the handler lives as long as the process, and stays, for
+        // a thread that was started here may come back to it late.
+        unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            let mut before: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_trap as unsafe extern "C" fn(_, _, _) as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-            libc::sigaction(libc::SIGTRAP, &raw const action, &raw mut before);
-            before
-        };
+            libc::sigaction(libc::SIGTRAP, &raw const action, std::ptr::null_mut());
+        }
         let outcome = protect(|| {
             set_trap_flag(true);
             // SAFETY: called with a block, or raises LocalJumpError.
@@ -175,8 +295,7 @@ unsafe extern "C" fn single_step(_: VALUE) -> VALUE {
             value
         });
         set_trap_flag(false);
-        // SAFETY: the action that was there.
-        unsafe { libc::sigaction(libc::SIGTRAP, &raw const before, std::ptr::null_mut()) };
+        STEPPING.store(false, Ordering::Relaxed);
         outcome?;
         protect(|| integer(STEPS.load(Ordering::Relaxed)))
     })

@@ -130,8 +130,10 @@ module RingProf
 
       # The session says whether FILE is of this run: it may have been there before.
       def report(session, dump, status)
-        if File.exist?(File.join(session, "done"))
-          print_report(dump)
+        done = File.join(session, "done")
+        if File.exist?(done)
+          elsewhere = File.read(done)
+          print_report(elsewhere.empty? ? dump : elsewhere)
           status
         else
           warn "ringprof: no profile: the command ran no Ruby, or its Ruby ended by exit! or SIGKILL"

@@ -18,6 +18,12 @@ use crate::config::{TickChoice, MIN_TICK_NS};
 use std::ffi::c_int;
 use std::io;
 
+/// What was refused, what may help, and the kernel's own words.
+#[allow(clippy::disallowed_macros, reason = "runs in start")]
+fn explained(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
 /// What every source needs to know.
 #[derive(Clone, Copy, Debug)]
 pub struct TickPlan {
@@ -114,7 +120,16 @@ impl Source {
                         Err(_) if Clock::cpu_of(block.tid()).read().is_none() => {
                             shared.registry.retire(token);
                         }
-                        armed => armed?,
+                        Err(error) => {
+                            for (_, block) in shared.registry.live() {
+                                timer::disarm(block);
+                            }
+                            return Err(explained(
+                                "cannot make a timer (try tick: :thread, or see ulimit -i)",
+                                &error,
+                            ));
+                        }
+                        Ok(()) => {}
                     }
                 }
                 Ok(Self::Timer(plan))

@@ -6,8 +6,9 @@
 
 use super::super::clock::{self, timespec, Clock};
 use super::super::control::{ControlBlock, Token, MAX_THREADS};
+use super::super::failure::Failure;
 use super::super::Shared;
-use super::TickPlan;
+use super::{explained, TickPlan};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
@@ -16,6 +17,10 @@ use std::sync::Arc;
 const IDLE_LOOKS: u32 = 16;
 /// Longest time between two looks at an idle thread, in ns.
 const IDLE_LOOK_NS: u64 = 1_000_000;
+/// More than the standard library takes to make a thread, in bytes.
+const MEMORY_OF_A_THREAD: usize = 64 << 10;
+/// How long every tick may find the kernel's queue full before the profile is given up, in ns.
+const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// A running tick thread.
 #[derive(Debug)]
@@ -68,8 +73,27 @@ impl TickThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the kernel has no thread to give.
+    /// When the system has no thread or no memory to give, or lets no signal through.
     pub fn start(plan: TickPlan, shared: &'static Shared) -> io::Result<Self> {
+        // SAFETY: getpid and gettid have no preconditions.
+        let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
+        // Signal 0 asks whether one would go through.
+        send(pid, tid, 0, 0).map_err(|error| {
+            explained(
+                "the kernel refuses to signal a thread (try tick: :timer)",
+                &error,
+            )
+        })?;
+        let mut looks = Vec::new();
+        // The standard library ends the process where it finds no memory; so there is some to spare.
+        let spare = Vec::<u8>::new().try_reserve_exact(MEMORY_OF_A_THREAD);
+        if spare.is_err() || looks.try_reserve_exact(MAX_THREADS).is_err() {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "no memory for the tick thread",
+            ));
+        }
+        looks.resize(MAX_THREADS, Look::default());
         let stop = Arc::new(StopWord::default());
         let word = Arc::clone(&stop);
         // The thread inherits the mask: born with every signal blocked, it is never a target.
@@ -77,7 +101,13 @@ impl TickThread {
             std::thread::Builder::new()
                 .name("ringprof-tick".into())
                 .stack_size(128 << 10)
-                .spawn(move || run(plan, shared, &word))
+                .spawn(move || run(plan, shared, &word, looks))
+        })
+        .map_err(|error| {
+            explained(
+                "cannot make the tick thread (try tick: :timer, or see ulimit -u)",
+                &error,
+            )
         })?;
         Ok(Self { handle, stop })
     }
@@ -119,13 +149,13 @@ struct Look {
     cpu: u64,
 }
 
-fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
+fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord, mut looks: Vec<Look>) {
     // SAFETY: sets this thread's own timer slack to 1 ns: the default lets the kernel be 50 µs late.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0_u64, 0_u64, 0_u64) };
     shared.counters.realtime.set(u64::from(ask_for_priority()));
     // SAFETY: getpid has no preconditions.
     let pid = unsafe { libc::getpid() };
-    let mut looks = vec![Look::default(); MAX_THREADS];
+    let mut refused = Refused::default();
     let mut deadline = clock::monotonic() + plan.every_ns;
     while !stop.sleep_until(deadline) {
         let now = clock::monotonic();
@@ -135,7 +165,7 @@ fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
         }
         if shared.round_begins() {
             for (token, block) in shared.registry.live() {
-                look_at(
+                let looked = look_at(
                     plan,
                     shared,
                     pid,
@@ -144,6 +174,19 @@ fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord) {
                     block,
                     now,
                 );
+                if let Some(failure) = refused.judge(looked, now) {
+                    shared.failure.set(failure);
+                }
+            }
+            if shared.failure.get().is_some() {
+                shared.failure.tell();
+                if shared.hooks.request_from_anywhere {
+                    // The job that drains ends the profile. Elsewhere the next call does.
+                    // SAFETY: as below.
+                    unsafe { (shared.hooks.request_drain)() };
+                }
+                shared.round_ends();
+                return;
             }
             if shared.hooks.request_from_anywhere && shared.drain_is_overdue(now) {
                 shared.note_drain_wanted(now);
@@ -186,7 +229,31 @@ fn ask_for_priority() -> bool {
     }
 }
 
-/// Ticks one thread if it is due.
+/// Since when, in ns, every tick has been refused.
+#[derive(Default)]
+struct Refused {
+    since: Option<u64>,
+}
+
+impl Refused {
+    /// A queue that is full may empty itself again; what else is refused will go on being refused.
+    fn judge(&mut self, looked: Result<bool, Failure>, now: u64) -> Option<Failure> {
+        match looked {
+            Ok(false) => None,
+            Ok(true) => {
+                self.since = None;
+                None
+            }
+            Err(Failure::Ticks(libc::EAGAIN)) => {
+                let since = *self.since.get_or_insert(now);
+                (now - since >= PATIENCE_NS).then_some(Failure::Ticks(libc::EAGAIN))
+            }
+            Err(failure) => Some(failure),
+        }
+    }
+}
+
+/// Ticks one thread if it is due; true if it was.
 fn look_at(
     plan: TickPlan,
     shared: &Shared,
@@ -195,7 +262,7 @@ fn look_at(
     token: Token,
     block: &ControlBlock,
     now: u64,
-) {
+) -> Result<bool, Failure> {
     if look.generation != token.generation {
         *look = Look {
             generation: token.generation,
@@ -203,13 +270,17 @@ fn look_at(
         };
     }
     if now < look.next {
-        return;
+        return Ok(false);
     }
     let tid = block.tid();
     let Some(cpu) = Clock::cpu_of(tid).read() else {
+        let refusal = clock::refusal();
+        if !matches!(refusal, libc::EINVAL | libc::ESRCH) {
+            return Err(Failure::Clock(refusal));
+        }
         // The thread is gone without a word.
         shared.registry.retire(token);
-        return;
+        return Ok(false);
     };
     if plan.by_cpu {
         if cpu == look.cpu {
@@ -227,7 +298,7 @@ fn look_at(
         // Relaxed: the handler's own word on what is credited; a stale one costs one look.
         let credited = block.credited.load(Ordering::Relaxed);
         if cpu.saturating_sub(credited) < plan.every_ns / 2 {
-            return;
+            return Ok(false);
         }
     }
     // Relaxed: see the handler; a stale true costs one tick.
@@ -235,20 +306,28 @@ fn look_at(
     #[cfg(feature = "testing")]
     let pending = pending && !shared.testing.empty_handler();
     if pending {
-        return;
+        return Ok(false);
     }
     // Relaxed, both: the signal that follows orders them before the handler.
     block.cpu_reading.store(cpu, Ordering::Relaxed);
     block.pending.store(true, Ordering::Relaxed);
-    if send(pid, tid, plan.signal, token) {
+    let Err(error) = send(pid, tid, plan.signal, token.to_bits()) else {
         shared.counters.sent.add_one();
-    } else {
-        block.pending.store(false, Ordering::Relaxed);
+        return Ok(true);
+    };
+    block.pending.store(false, Ordering::Relaxed);
+    match error.raw_os_error() {
+        // It ended since its clock was read.
+        Some(libc::ESRCH) => Ok(false),
+        errno => {
+            shared.counters.unsent.add_one();
+            Err(Failure::Ticks(errno.unwrap_or(0)))
+        }
     }
 }
 
-/// Queues the signal to one thread with the token in its value (`rt_tgsigqueueinfo`).
-fn send(pid: i32, tid: i32, signal: i32, token: Token) -> bool {
+/// Queues the signal to one thread with `value` in it (`rt_tgsigqueueinfo`).
+fn send(pid: i32, tid: i32, signal: i32, value: u64) -> io::Result<()> {
     /// The kernel's `siginfo_t` of a queued signal (`include/uapi/asm-generic/siginfo.h`).
     #[repr(C)]
     struct QueueInfo {
@@ -271,7 +350,7 @@ fn send(pid: i32, tid: i32, signal: i32, token: Token) -> bool {
         pad: 0,
         pid,
         uid,
-        value: token.to_bits(),
+        value,
         rest: [0; 12],
     };
     // SAFETY: the kernel copies the 128 bytes of `info`.
@@ -284,7 +363,11 @@ fn send(pid: i32, tid: i32, signal: i32, token: Token) -> bool {
             &raw const info,
         )
     };
-    status == 0
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 #[cfg(test)]

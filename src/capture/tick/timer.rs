@@ -37,7 +37,11 @@ pub fn arm(block: &ControlBlock, token: Token, plan: TickPlan) -> io::Result<()>
     // An id may be 0, which means "none" here, so it's kept one higher.
     // Relaxed: set and cleared under the GVL; the handler sees it at some tick.
     block.timer.store(timer as usize + 1, Ordering::Relaxed);
-    set_pace(block, plan.every_ns);
+    if !set_pace(block, plan.every_ns) {
+        let error = io::Error::last_os_error();
+        disarm(block);
+        return Err(error);
+    }
     Ok(())
 }
 
@@ -51,12 +55,13 @@ pub fn disarm(block: &ControlBlock) {
     }
 }
 
-/// Sets the time between two ticks of a thread in ns; 0 stops them. Async-signal-safe.
-pub fn set_pace(block: &ControlBlock, ns: u64) {
+/// Sets the time between two ticks of a thread in ns; 0 stops them. Async-signal-safe. False if the
+/// kernel refuses.
+pub fn set_pace(block: &ControlBlock, ns: u64) -> bool {
     // Relaxed: as in `arm`.
     let timer = block.timer.load(Ordering::Relaxed);
     if timer == 0 {
-        return;
+        return true;
     }
     let spec = libc::itimerspec {
         it_interval: timespec(ns),
@@ -69,7 +74,7 @@ pub fn set_pace(block: &ControlBlock, ns: u64) {
             0,
             &raw const spec,
             std::ptr::null_mut(),
-        );
+        ) == 0
     }
 }
 

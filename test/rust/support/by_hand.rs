@@ -22,7 +22,7 @@ const INTERVAL_NS: u64 = 1000;
 /// Words of the ring; from half of them on stacks are folded.
 const RING_WORDS: usize = 64;
 /// Signals after which an outcome that does not come counts as missing.
-const PATIENCE: u32 = 1_000_000;
+const PATIENCE: u32 = 100_000;
 const SIGNAL: i32 = libc::SIGPROF;
 
 /// Runs what it is given, which sends one signal to the calling thread and does nothing else.
@@ -196,7 +196,12 @@ pub fn every_outcome(rounds: u32, watch: Watch<'_>) {
 
 fn stacks(shared: &'static Shared, watch: Watch<'_>) {
     let mut profile = ByHand::open(shared, plan());
-    let stacks = [fake_vm::stack(3, 1), fake_vm::stack(3, 70_000)];
+    // The second is as long as the first.
+    let stacks = [
+        fake_vm::stack(3, 1),
+        fake_vm::stack(3, 100),
+        fake_vm::stack(3, 70_000),
+    ];
     for stack in stacks {
         fake_vm::set_stack(stack);
         profile.record(watch);

@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering:
 pub const LAYOUT: Layout = Layout {
     thread_ec: 48,
     frame_size: 56,
+    frame_ep: 32,
+    local_flag: 2,
 };
 
 /// What the hooks leave in `errno`.

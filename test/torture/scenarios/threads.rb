@@ -104,3 +104,29 @@ end
 Torture.scenario("start-stop-quickly") do
   50.times { profile { spin(3) } }
 end
+
+Torture.scenario("thread-storms") do
+  profile(options(interval: 20)) do
+    queue = Thread::Queue.new
+    lock = Thread::Mutex.new
+    changed = Thread::ConditionVariable.new
+    turn = 0
+    players = Array.new(6) do |number|
+      thread do
+        30.times do
+          lock.synchronize do
+            changed.wait(lock) until turn % 6 == number
+            turn += 1
+            changed.broadcast
+          end
+          queue << number
+        end
+      end
+    end
+    sums = Array.new(8) { thread { 30.times.sum { Thread.new { spin(1) && 1 }.value } } }.map(&:value)
+    tally[:threads] += 240
+    players.each(&:join)
+    raise Torture::Broken, "#{turn} turns, #{queue.length} in the queue, #{sums}" unless
+      [turn, queue.length, sums] == [180, 180, [30] * 8]
+  end
+end

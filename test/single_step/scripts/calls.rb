@@ -35,7 +35,8 @@ module SteppedRefinement
 end
 using SteppedRefinement
 
-2.times do |turn|
+stepped do
+  turn = 1
   object = SteppedChild.new(turn)
   object.absent(1, key: 2) { 3 }
   object.countdown(6)
@@ -51,10 +52,6 @@ using SteppedRefinement
   object.method(:replaced).unbind.bind_call(object)
   object.instance_exec(1) { |number| @value + number }
   object.instance_eval { replaced }
-  SteppedCalls.class_eval { define_method(:replaced) { turn } }
-  object.replaced
-  object.singleton_class.send(:define_method, :own) { turn }
-  object.own
   object.each { |value| value }
   "#{object} #{turn.stepped}".hash
   "text".then { |text| text + object }
@@ -69,6 +66,4 @@ using SteppedRefinement
   case object
   when SteppedCalls then turn
   end
-  SteppedCalls.send(:remove_method, :from_block)
-  SteppedCalls.send(:define_method, :from_block) { |one = 1, *rest| [one, rest, turn] }
 end

@@ -2,8 +2,6 @@
 
 # Environments that escape from blocks at the top level of a loaded file.
 
-def kept(&block) = block
-
 text = "abcd"
 text =~ /b/
 [1].each { lambda { text } }

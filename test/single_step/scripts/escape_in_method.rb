@@ -2,8 +2,6 @@
 
 # Environments that escape from a block in a method whose own has a special variable where the method entry was.
 
-def kept(&block) = block
-
 def lambda_after_match(text)
   text =~ /b/
   [1].each { lambda { text } }
@@ -40,7 +38,7 @@ def nested_after_match(text)
   [1].each { [2].each { [3].each { lambda { text } } } }
 end
 
-3.times do
+stepped do
   lambda_after_match("abc")
   proc_after_gsub("abc")
   binding_after_match("abc")

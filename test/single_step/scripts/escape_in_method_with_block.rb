@@ -2,8 +2,6 @@
 
 # As escape_in_method.rb, in methods that were given a block: where they have no parent, there is a block's Proc.
 
-def kept(&block) = block
-
 def lambda_after_match(text)
   text =~ /b/
   [1].each { lambda { text } }
@@ -38,7 +36,7 @@ def enumerator_after_match(text)
   yield
 end
 
-3.times do
+stepped do
   lambda_after_match("abc") { |match| match }
   proc_after_gsub("abc") { |match| match.upcase }
   binding_after_match("abc") { nil }

@@ -55,7 +55,7 @@ ensure
   [1].each { lambda { 1 } }
 end
 
-2.times do
+stepped do
   begin
     raise_from(6)
   rescue ArgumentError => error

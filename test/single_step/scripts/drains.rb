@@ -4,10 +4,12 @@
 
 def recorded(depth) = depth.zero? ? [1].map { |number| number + 1 } : recorded(depth - 1)
 
-recorded(3)
-6.times do |depth|
-  RingProf::Testing.drain
-  recorded(depth)
+stepped do
+  recorded(3)
+  3.times do |depth|
+    RingProf::Testing.drain
+    recorded(depth)
+  end
+  RingProf.sample
+  RingProf.stats
 end
-RingProf.sample
-RingProf.stats

@@ -1,0 +1,158 @@
+//! A naive reader of records, written from their description alone: every frame of every record is
+//! walked, nothing is shared or derived.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Frames and lines, leaf first.
+pub type Stack = Vec<(u64, i32)>;
+/// Weight by callee.
+pub type Edges = BTreeMap<u64, u64>;
+/// Total and own weight by line.
+pub type Lines = BTreeMap<i32, (u64, u64)>;
+
+#[derive(Default)]
+pub struct Frame {
+    pub total: u64,
+    pub own: u64,
+    pub edges: Edges,
+    pub lines: Lines,
+}
+
+#[derive(Clone)]
+struct Last {
+    stack: Stack,
+    truncated: bool,
+    of_a_thread: bool,
+}
+
+#[derive(Default)]
+pub struct Oracle {
+    pub samples: u64,
+    pub gc_samples: u64,
+    pub truncated: u64,
+    /// Weight of stacks without frames.
+    pub frameless: u64,
+    pub frames: BTreeMap<u64, Frame>,
+    pub runs: Vec<(Stack, u64)>,
+    last: Option<Last>,
+}
+
+impl Oracle {
+    /// Counts a record; false, with nothing counted, if no producer writes such words.
+    pub fn insert(&mut self, words: &[u64]) -> bool {
+        let taken = self.read(words).is_some();
+        if !taken {
+            self.last = None;
+        }
+        taken
+    }
+
+    fn read(&mut self, words: &[u64]) -> Option<()> {
+        let header = words[0];
+        let weight = header >> 40;
+        if !matches!((header & 7, words.len()), (1, 2..=4098) | (2 | 3, 2)) {
+            return None;
+        }
+        match header & 7 {
+            1 => {
+                let last = Last {
+                    stack: decode(&words[2..])?,
+                    truncated: header >> 5 & 1 == 1,
+                    of_a_thread: header >> 24 & 0xFFFF != 0xFFFF,
+                };
+                self.last = Some(last.clone());
+                self.count_last(&last, weight);
+            }
+            2 => {
+                let last = self.last.clone()?;
+                self.count_last(&last, weight);
+            }
+            _ => {
+                self.gc_samples += weight;
+                let phase = match header >> 3 & 3 {
+                    1 => vec![(3, 0)],
+                    2 => vec![(5, 0)],
+                    _ => vec![],
+                };
+                self.count(&[phase, vec![(1, 0)]].concat(), weight);
+            }
+        }
+        Some(())
+    }
+
+    /// Adds weight to the last stack; false if there is none that time could be credited to.
+    pub fn credit(&mut self, weight: u64) -> bool {
+        let last = self.last.clone();
+        match last {
+            Some(last) if last.of_a_thread && weight < 1 << 32 => {
+                self.count_last(&last, weight);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// Frames that are the VM's, not our own fakes.
+    pub fn real_frames(&self) -> BTreeSet<u64> {
+        self.frames
+            .keys()
+            .copied()
+            .filter(|frame| frame % 2 == 0)
+            .collect()
+    }
+
+    fn count_last(&mut self, last: &Last, weight: u64) {
+        self.truncated += if last.truncated { weight } else { 0 };
+        self.count(&last.stack, weight);
+    }
+
+    fn count(&mut self, stack: &[(u64, i32)], weight: u64) {
+        self.samples += weight;
+        if stack.is_empty() {
+            self.frameless += weight;
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        let mut callee = None;
+        for (depth, &(frame, line)) in stack.iter().enumerate() {
+            let own = if depth == 0 { weight } else { 0 };
+            let counts = self.frames.entry(frame).or_default();
+            counts.own += own;
+            counts.total += if seen.insert(frame) { weight } else { 0 };
+            if let Some(callee) = callee.replace(frame) {
+                *counts.edges.entry(callee).or_default() += weight;
+            }
+            if line > 0 {
+                let (total_here, own_here) = counts.lines.entry(line).or_default();
+                *total_here += weight;
+                *own_here += own;
+            }
+        }
+        match self.runs.last_mut() {
+            _ if weight == 0 => {}
+            Some((same, total)) if same == stack => *total += weight,
+            _ => self.runs.push((stack.to_vec(), weight)),
+        }
+    }
+}
+
+/// The frames of a stack record; `None` if the last one is cut, or if there are more than 2,048.
+fn decode(mut words: &[u64]) -> Option<Stack> {
+    let mut stack = Stack::new();
+    while let Some((&word, rest)) = words.split_first() {
+        words = rest;
+        let (mut frame, mut line) = (word & 0xFFFF_FFFF_FFFF, (word >> 48) as i32);
+        if line == 0xFFFF {
+            let (&wide, rest) = words.split_first()?;
+            words = rest;
+            frame |= (wide >> 32 & 0xFFFF) << 48;
+            line = wide as i32;
+        }
+        stack.push((frame, line));
+    }
+    (stack.len() <= 2048).then_some(stack)
+}
