@@ -35,6 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     let options = Options {
         raw: steer >> 26 & 1 == 1,
         monotone_deltas: steer >> 27 & 1 == 1,
+        both_clocks: steer >> 63 == 1,
     };
     if let Some(&last) = words.last() {
         words.resize(words.len() + repeats, last);
@@ -43,6 +44,9 @@ fuzz_target!(|bytes: &[u8]| {
     let (mut producer, mut consumer) = ring::with_capacity(RING_WORDS);
     let mut tables = Tables::new(options);
     tables.resume(steer, options.raw);
+    for slot in 0..oracle::SLOTS {
+        tables.thread_begins(slot as u16, slot).expect("memory");
+    }
     let mut oracle = Oracle::default();
     for chunk in words.chunks(chunk) {
         let (head, body) = chunk.split_at(chunk.len() / 2);
@@ -78,7 +82,7 @@ fn read(consumer: &mut Consumer, written: &[u64], tables: &mut Tables, oracle: &
         let taken = tables.insert(record.words()).is_ok();
         assert_eq!(taken, oracle.insert(expected), "{expected:x?}");
         if taken {
-            assert_eq!(tables.samples(), samples + Header(record.get(0)).weight());
+            assert_eq!(tables.samples(), samples + Header(record.get(0)).intervals());
         } else {
             assert_eq!((tables.samples(), tables.nodes()), (samples, nodes));
         }
@@ -96,13 +100,27 @@ fn read(consumer: &mut Consumer, written: &[u64], tables: &mut Tables, oracle: &
         oracle.forget();
     }
     let mut marked = BTreeSet::new();
-    tables.each_frame(|frame| assert!(marked.insert(frame), "marked twice"));
+    tables.each_frame(|frame| {
+        marked.insert(frame);
+    });
     assert_eq!(marked, oracle.real_frames());
 }
 
 fn check(profile: &Profile, options: Options, oracle: &Oracle) {
     assert_eq!(profile.samples, oracle.samples);
     assert_eq!(profile.truncated, oracle.truncated);
+    assert_eq!(profile.states, oracle.states);
+    assert_eq!(profile.gc_samples, oracle.gc_samples);
+    let cpu = options.both_clocks.then_some(oracle.cpu);
+    assert_eq!(profile.cpu_samples, cpu);
+    let causes = profile.gc_causes.iter().map(|cause| cause.samples);
+    assert!(causes.sum::<u64>() <= profile.gc_samples);
+    for frame in &profile.frames {
+        assert!(frame.waiting.total + frame.blocked.total <= frame.total);
+        assert!(frame.waiting.own + frame.blocked.own <= frame.own);
+    }
+    let of_threads = profile.threads.iter().map(|thread| thread.samples());
+    assert!(of_threads.sum::<u64>() <= profile.samples);
     let own: u64 = profile.frames.iter().map(|frame| frame.own).sum();
     assert_eq!(
         own + oracle.frameless,

@@ -34,49 +34,95 @@ pub struct Oracle {
     pub frameless: u64,
     pub frames: BTreeMap<u64, Frame>,
     pub runs: Vec<(Stack, u64)>,
+    /// By running, waiting, blocked.
+    pub states: [u64; 3],
+    /// Weight by the CPU clock.
+    pub cpu: u64,
+    /// Frames of stacks that started collections.
+    causes: BTreeSet<u64>,
     last: Option<Last>,
+    /// Each thread's last stack.
+    lasts: BTreeMap<u64, Last>,
 }
+
+/// Slots that have a thread.
+pub const SLOTS: u64 = 8;
 
 impl Oracle {
     /// Counts a record; false, with nothing counted, if no producer writes such words.
     pub fn insert(&mut self, words: &[u64]) -> bool {
         let taken = self.read(words).is_some();
         if !taken {
-            self.last = None;
+            self.forget();
         }
         taken
     }
 
     fn read(&mut self, words: &[u64]) -> Option<()> {
         let header = words[0];
-        let weight = header >> 40;
-        if !matches!((header & 7, words.len()), (1, 2..=4098) | (2 | 3, 2)) {
+        let (kind, weight, slot) = (header & 7, header >> 40, header >> 24 & 0xFFFF);
+        let state = header >> 6 & 3;
+        let has_cpu = header >> 21 & 1 == 1;
+        // Header, time, and the weight by the CPU clock where there is one.
+        let fixed = 2 + usize::from(has_cpu);
+        let numbered = kind == 4 || (kind == 3 && words.len() == fixed + 1);
+        let frames = fixed + usize::from(numbered);
+        let fits = match kind {
+            1 | 4 => (frames..=4100).contains(&words.len()),
+            2 | 3 | 5 => words.len() == frames,
+            _ => false,
+        };
+        if !fits {
             return None;
         }
-        match header & 7 {
+        let cpu = if has_cpu {
+            words[frames - 1].min(u64::from(u32::MAX))
+        } else {
+            0
+        };
+        match kind {
             1 => {
                 let last = Last {
-                    stack: decode(&words[2..])?,
+                    stack: decode(&words[frames..])?,
                     truncated: header >> 5 & 1 == 1,
-                    of_a_thread: header >> 24 & 0xFFFF != 0xFFFF,
+                    of_a_thread: slot != 0xFFFF,
                 };
                 self.last = Some(last.clone());
+                if slot < SLOTS {
+                    self.lasts.insert(slot, last.clone());
+                }
                 self.count_last(&last, weight);
             }
             2 => {
                 let last = self.last.clone()?;
                 self.count_last(&last, weight);
             }
+            4 => {
+                for (frame, _) in decode(&words[frames..])? {
+                    self.causes.insert(frame);
+                }
+                return Some(());
+            }
+            5 => {
+                let last = self.lasts.get(&slot).cloned();
+                let last = last.filter(|last| !last.stack.is_empty())?;
+                self.count_last(&last, weight);
+            }
             _ => {
                 self.gc_samples += weight;
+                self.cpu += cpu;
                 let phase = match header >> 3 & 3 {
                     1 => vec![(3, 0)],
                     2 => vec![(5, 0)],
                     _ => vec![],
                 };
                 self.count(&[phase, vec![(1, 0)]].concat(), weight);
+                return Some(());
             }
         }
+        self.cpu += cpu;
+        // There is no fourth state.
+        self.states[state as usize % 3] += weight;
         Some(())
     }
 
@@ -86,6 +132,7 @@ impl Oracle {
         match last {
             Some(last) if last.of_a_thread && weight < 1 << 32 => {
                 self.count_last(&last, weight);
+                self.states[0] += weight;
                 true
             }
             _ => false,
@@ -94,12 +141,14 @@ impl Oracle {
 
     pub fn forget(&mut self) {
         self.last = None;
+        self.lasts.clear();
     }
 
     /// Frames that are the VM's, not our own fakes.
     pub fn real_frames(&self) -> BTreeSet<u64> {
         self.frames
             .keys()
+            .chain(&self.causes)
             .copied()
             .filter(|frame| frame % 2 == 0)
             .collect()

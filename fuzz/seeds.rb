@@ -11,8 +11,8 @@ def steer(chunk: 0x1FFF, repeats: 0, raw: true, monotone: false, credit: 1)
 end
 
 # A record's first word.
-def header(kind, words: 2, phase: 0, truncated: 0, slot: 3, weight: 1)
-  kind | (phase << 3) | (truncated << 5) | (words << 8) | (slot << 24) | (weight << 40)
+def header(kind, words: 2, phase: 0, truncated: 0, state: 0, cpu: 0, slot: 3, weight: 1)
+  kind | (phase << 3) | (truncated << 5) | (state << 6) | (words << 8) | (cpu << 21) | (slot << 24) | (weight << 40)
 end
 
 def frame(value, line) = value | (line << 48)
@@ -23,6 +23,8 @@ def escaped(value, line) = [(value & 0xFFFF_FFFF_FFFF) | (0xFFFF << 48), (line &
 STACK = 1
 AGAIN = 2
 GC_KIND = 3
+CAUSE = 4
+REST = 5
 LEAF = frame(8, 1)
 ROOT = frame(16, 7)
 
@@ -36,6 +38,9 @@ SEEDS = {
   nobodys: [steer(credit: 5), header(STACK, words: 3, slot: 0xFFFF), 1000, LEAF],
   gc: [steer(monotone: true), *(0..2).flat_map { |phase| [header(GC_KIND, phase: phase, weight: 2), 1000 + phase] }],
   gc_between: [steer, header(STACK, words: 3), 1000, LEAF, header(GC_KIND, phase: 1), 2000, header(AGAIN), 3000],
+  rest: [steer, header(STACK, words: 3), 1000, LEAF, header(STACK, words: 3, slot: 4), 1001, ROOT, header(REST, weight: 9, state: 2), 2000],
+  cause: [steer, header(GC_KIND, words: 3, phase: 1), 1000, 77, header(CAUSE, words: 5, weight: 3), 1001, 77, LEAF, ROOT, header(GC_KIND, words: 3, phase: 2), 1002, 77],
+  both_clocks: [steer | (1 << 63), header(STACK, words: 4, cpu: 1), 1000, 2, LEAF, header(AGAIN, words: 3, cpu: 1, state: 1), 1001, 1],
   shared_roots: [steer, header(STACK, words: 4), 1000, LEAF, ROOT, header(STACK, words: 4), 900, frame(8, 2), ROOT],
   in_small_parts: [steer(chunk: 2), header(STACK), 1000, header(AGAIN, weight: 2), 1001, header(AGAIN), 1002],
   deepest: [steer(repeats: 2047), header(STACK, words: 2050), 1000, LEAF],

@@ -3,7 +3,9 @@
 require "ringprof/version"
 require "ringprof/errors"
 require "ringprof/native"
+require "ringprof/restart"
 require "ringprof/results"
+require "ringprof/stats"
 
 # A sampling profiler whose signal handler captures the stack itself, into a preallocated ring.
 # The API and the results are StackProf's.
@@ -20,9 +22,11 @@ require "ringprof/results"
 # The extension defines, in this module:
 #
 # * `start(**options)` → true, or false when running already (then no option is looked at).
-#   Options: `mode:` (`:wall`, `:cpu`, `:object`, `:custom`), `interval:` (microseconds; in object
-#   mode every how many-th allocation), `raw:`, `aggregate:`, `ignore_gc:`, `metadata:`, `out:`,
-#   `tick:` (`:auto`, `:thread`, `:timer`), `buffer:`, `on_failure:`. Unknown ones are ignored.
+#   Options: `mode:` (`:wall`, `:cpu`, `:cpu_and_wall`, `:object`, `:custom`), `interval:`
+#   (microseconds; in object mode every how many-th allocation), `raw:`, `aggregate:`, `ignore_gc:`,
+#   `metadata:`, `out:`, `threads:` (`:all`; `:current` for the thread that calls start),
+#   `max_overhead:` (0.02 for two percent of the time), `tick:` (`:auto`, `:thread`, `:timer`),
+#   `buffer:`, `on_failure:`. Unknown ones are ignored.
 #   Raises {Error} when the system refuses what a profile needs; nothing is left running then.
 # * `stop` → true, or false when not running. A profile that could not go on (no memory for more, ticks
 #   that the kernel refuses) has ended by itself, with one line on stderr, and `stats[:failure]` says why.
@@ -31,7 +35,6 @@ require "ringprof/results"
 # * `running?` → true or false.
 # * `sample` → true, or false when not running: records the calling stack, in every mode.
 # * `use_postponed_job!` → nil: captures at safepoints from the next start on.
-# * `stats` → Hash: how the last session captured, and what became of every tick.
 module RingProf
   autoload :Profile, "ringprof/profile"
   autoload :Report, "ringprof/report"
@@ -69,6 +72,28 @@ module RingProf
         through ? stop : stop_quietly
       end
       results
+    end
+
+    # How the last session captured, what became of every tick, and what it cost.
+    #
+    # @return [Stats] a Hash
+    def stats
+      Stats[Native.stats]
+    end
+
+    # Whether forked children are profiled like their parent. They start anew, empty, with the same
+    # options; `out:` is a file of their own, with the child's process id after the name, and is written
+    # when the child ends by `exit`, or at the end of its program.
+    #
+    # @return [Boolean]
+    def restart_after_fork
+      Restart.enabled
+    end
+
+    # @param on [Boolean]
+    # @return [void]
+    def restart_after_fork=(on)
+      Restart.enabled = on
     end
 
     # Hands out the finished profile and forgets it. Several sessions accumulate until they are read.

@@ -7,6 +7,8 @@ pub enum Mode {
     Wall,
     /// CPU time of every Ruby thread.
     Cpu,
+    /// Elapsed time, with CPU time beside it.
+    CpuAndWall,
     /// Every Nth allocated object.
     Object,
     /// Only explicit calls.
@@ -20,6 +22,7 @@ impl Mode {
         match self {
             Self::Wall => "wall",
             Self::Cpu => "cpu",
+            Self::CpuAndWall => "cpu_and_wall",
             Self::Object => "object",
             Self::Custom => "custom",
         }
@@ -30,23 +33,38 @@ impl Mode {
     /// # Errors
     /// [`Refusal::Mode`] for any other name.
     pub fn from_name(name: &str) -> Result<Self, Refusal> {
-        [Self::Wall, Self::Cpu, Self::Object, Self::Custom]
-            .into_iter()
-            .find(|mode| mode.name() == name)
-            .ok_or(Refusal::Mode)
+        [
+            Self::Wall,
+            Self::Cpu,
+            Self::CpuAndWall,
+            Self::Object,
+            Self::Custom,
+        ]
+        .into_iter()
+        .find(|mode| mode.name() == name)
+        .ok_or(Refusal::Mode)
     }
 
     /// Whether ticks of a clock make the samples.
     #[must_use]
     pub const fn is_timed(self) -> bool {
-        matches!(self, Self::Wall | Self::Cpu)
+        matches!(self, Self::Wall | Self::Cpu | Self::CpuAndWall)
+    }
+
+    /// Whose samples are taken where nothing was asked for: StackProf's view.
+    #[must_use]
+    pub const fn default_threads(self) -> Threads {
+        match self {
+            Self::Cpu | Self::CpuAndWall => Threads::All,
+            Self::Wall | Self::Object | Self::Custom => Threads::Starter,
+        }
     }
 
     /// Interval where none was asked for: 1000 µs, or every object.
     #[must_use]
     pub const fn default_interval(self) -> u64 {
         match self {
-            Self::Wall | Self::Cpu => 1000,
+            Self::Wall | Self::Cpu | Self::CpuAndWall => 1000,
             Self::Object | Self::Custom => 1,
         }
     }
@@ -83,6 +101,29 @@ impl TickChoice {
     }
 }
 
+/// Whose samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// Those of the thread that called start.
+    Starter,
+    /// Those of every Ruby thread of the main ractor.
+    All,
+}
+
+impl Threads {
+    /// The choice of that name.
+    ///
+    /// # Errors
+    /// [`Refusal::Threads`] for any other name.
+    pub fn from_name(name: &str) -> Result<Self, Refusal> {
+        match name {
+            "all" => Ok(Self::All),
+            "current" => Ok(Self::Starter),
+            _ => Err(Refusal::Threads),
+        }
+    }
+}
+
 /// Why an option was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -96,6 +137,12 @@ pub enum Refusal {
     Buffer,
     /// `tick:` is none of ours.
     Tick,
+    /// `threads:` is none of ours.
+    Threads,
+    /// `max_overhead:` is out of range.
+    Overhead,
+    /// `max_overhead:` together with `tick: :timer`.
+    OverheadOfTimer,
     /// `on_failure:` is none of ours.
     OnFailure,
 }
@@ -112,6 +159,13 @@ impl Refusal {
                 "buffer is a number of bytes between 131072 (128 KiB) and 1073741824 (1 GiB)"
             }
             Self::Tick => "tick is :auto, :thread or :timer",
+            Self::Threads => "threads is :all or :current (the thread that calls start)",
+            Self::Overhead => {
+                "max_overhead is a share of the time between 0.0001 and 1, for example 0.02"
+            }
+            Self::OverheadOfTimer => {
+                "max_overhead needs the tick thread: leave tick: out, or pass tick: :thread"
+            }
             Self::OnFailure => "on_failure is :raise or :warn",
         }
     }
@@ -141,6 +195,10 @@ pub struct Config {
     pub buffer: u64,
     /// Where ticks come from.
     pub tick: TickChoice,
+    /// Whose samples are taken.
+    pub threads: Threads,
+    /// The share of the time that profiling may cost, in millionths; 0 for no bound.
+    pub budget_ppm: u32,
 }
 
 impl Config {
@@ -154,6 +212,20 @@ impl Config {
             ignore_gc: false,
             buffer: DEFAULT_BUFFER,
             tick: TickChoice::Auto,
+            threads: mode.default_threads(),
+            budget_ppm: 0,
+        }
+    }
+
+    /// Checks a share of the time that profiling may cost; the same in millionths.
+    ///
+    /// # Errors
+    /// [`Refusal::Overhead`] below 0.0001 or above 1.
+    pub fn check_overhead(share: f64) -> Result<u32, Refusal> {
+        if (0.0001..=1.0).contains(&share) {
+            Ok((share * 1e6).round() as u32)
+        } else {
+            Err(Refusal::Overhead)
         }
     }
 
@@ -207,10 +279,24 @@ mod tests {
 
     #[test]
     fn modes_have_names_and_nothing_else_does() {
-        for mode in [Mode::Wall, Mode::Cpu, Mode::Object, Mode::Custom] {
+        for mode in [
+            Mode::Wall,
+            Mode::Cpu,
+            Mode::CpuAndWall,
+            Mode::Object,
+            Mode::Custom,
+        ] {
             assert_eq!(Mode::from_name(mode.name()), Ok(mode));
         }
         assert_eq!(Mode::from_name("walls"), Err(Refusal::Mode));
+    }
+
+    #[test]
+    fn a_budget_is_a_share() {
+        assert_eq!(Config::check_overhead(0.02), Ok(20_000));
+        for share in [0.0, -1.0, 1.5, f64::NAN, f64::INFINITY] {
+            assert_eq!(Config::check_overhead(share), Err(Refusal::Overhead));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`capture`] | signal handler, tick sources, control blocks | runs inside a signal: no allocation, lock, wait, panic |
 //! | [`drain`] | calling-context tree and what is derived from it | one consumer under the GVL, never a Ruby object |
 //! | [`config`] | options as validated values | every refusal and its message |
+//! | [`roster`] | who is sampled, and was | under the GVL |
 //! | [`session`] | composes the three | knows the order of start and stop |
 //!
 //! Ruby itself is seen only through [`capture::vm_hooks::VmHooks`], a table of C function pointers
@@ -30,6 +31,7 @@ pub mod capture;
 pub mod config;
 pub mod drain;
 pub mod ring;
+pub mod roster;
 pub mod sample;
 pub mod session;
 pub mod sync;

@@ -4,9 +4,11 @@
 //!
 //! | word | content |
 //! | --- | --- |
-//! | 0 | [`Header`]: kind, flags, length of the record in words, thread slot, weight |
+//! | 0 | [`Header`]: kind, flags, state, length of the record in words, thread slot, weight |
 //! | 1 | time of the tick: `CLOCK_MONOTONIC` in ns |
-//! | 2… | frames, leaf first (only for [`Kind::Stack`]) |
+//! | next | number of the collection ([`Kind::Gc`] and [`Kind::Cause`], where it is known) |
+//! | next | weight by the CPU clock ([`Header::has_cpu`]) |
+//! | next… | frames, leaf first (only for [`Kind::Stack`] and [`Kind::Cause`]) |
 //!
 //! A frame is one word, `frame | line << 48`, where it fits. A line of 0xFFFF or more, a negative
 //! line, or a frame wider than 48 bits is written as two words: the low 48 bits of the frame under
@@ -19,10 +21,10 @@ use static_assertions::{assert_eq_size, const_assert};
 /// ([`Header::truncated`]). The number is StackProf's.
 pub const MAX_DEPTH: usize = 2048;
 
-/// Longest record in words: header, time, and every frame escaped.
-pub const MAX_RECORD_WORDS: usize = FIXED_WORDS + 2 * MAX_DEPTH;
+/// Longest record in words: header, time, number of the collection, CPU weight, and every frame escaped.
+pub const MAX_RECORD_WORDS: usize = FIXED_WORDS + 2 + 2 * MAX_DEPTH;
 
-/// Words of every record before its frames.
+/// Words of every record before what only some have.
 pub const FIXED_WORDS: usize = 2;
 
 /// Largest weight that one record can carry; the rest stays with the thread and goes to its next record.
@@ -52,6 +54,96 @@ pub enum Kind {
     Again = 2,
     /// A tick inside garbage collection; [`Header::phase`] says which part of it.
     Gc = 3,
+    /// The stack from which a collection was started; of no weight. In place of one it has the
+    /// [`GcCause`].
+    Cause = 4,
+    /// The last stack of this record's own thread again, whatever other threads recorded since.
+    Rest = 5,
+}
+
+/// What a thread was doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It held the GVL.
+    #[default]
+    Running = 0,
+    /// It was ready to run and waited for the GVL.
+    Waiting = 1,
+    /// It had given the GVL up: input and output, sleep, native work.
+    Blocked = 2,
+}
+
+impl State {
+    /// Every state, by number.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Waiting, Self::Blocked];
+
+    /// The name that results show.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
+/// What started a collection, as the VM tells it (`gc_by`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GcCause {
+    /// The VM does not tell.
+    #[default]
+    Unknown = 0,
+    /// No free slot for a new object.
+    NewObject = 1,
+    /// Too much allocated by malloc.
+    Malloc = 2,
+    /// `GC.start`.
+    Method = 3,
+    /// A C extension asked.
+    CApi = 4,
+    /// `GC.stress`.
+    Stress = 5,
+}
+
+impl GcCause {
+    /// Every cause, by number.
+    pub const ALL: [Self; 6] = [
+        Self::Unknown,
+        Self::NewObject,
+        Self::Malloc,
+        Self::Method,
+        Self::CApi,
+        Self::Stress,
+    ];
+
+    /// The name that results show: the VM's own.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::NewObject => "newobj",
+            Self::Malloc => "malloc",
+            Self::Method => "method",
+            Self::CApi => "capi",
+            Self::Stress => "stress",
+        }
+    }
+
+    /// The cause with that number.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        match number {
+            1 => Self::NewObject,
+            2 => Self::Malloc,
+            3 => Self::Method,
+            4 => Self::CApi,
+            5 => Self::Stress,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// The phase of garbage collection, as the VM tells it.
@@ -66,15 +158,19 @@ pub enum GcPhase {
     Sweeping = 2,
 }
 
-/// First word of a record: `kind:3 | phase:2 | truncated:1 | spare:2 | words:16 | slot:16 | weight:24`,
-/// lowest bits first.
+/// First word of a record:
+/// `kind:3 | phase:2 | truncated:1 | state:2 | words:13 | cpu:1 | spare:2 | slot:16 | weight:24`, lowest
+/// bits first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Header(pub u64);
 
 assert_eq_size!(Header, u64);
 assert_eq_size!(FrameLine, (u64, u64));
-const_assert!(MAX_RECORD_WORDS <= u16::MAX as usize);
+const_assert!(MAX_RECORD_WORDS <= WORDS_MASK as usize);
+
+const WORDS_MASK: u64 = 0x1FFF;
+const CPU_BIT: u64 = 1 << 21;
 
 impl Header {
     /// A header of `words` words in all; `weight` is cut to [`MAX_WEIGHT`].
@@ -96,10 +192,22 @@ impl Header {
             kind as u64
                 | (phase as u64) << 3
                 | (truncated as u64) << 5
-                | (words as u64 & 0xFFFF) << 8
+                | (words as u64 & WORDS_MASK) << 8
                 | (slot as u64) << 24
                 | weight << 40,
         )
+    }
+
+    /// The same header for a thread in `state`.
+    #[must_use]
+    pub const fn in_state(self, state: State) -> Self {
+        Self(self.0 & !(3 << 6) | (state as u64) << 6)
+    }
+
+    /// The same header for a record that carries a weight by the CPU clock.
+    #[must_use]
+    pub const fn with_cpu(self) -> Self {
+        Self(self.0 | CPU_BIT)
     }
 
     /// What the record says; `None` for a word that no producer writes.
@@ -109,8 +217,33 @@ impl Header {
             1 => Some(Kind::Stack),
             2 => Some(Kind::Again),
             3 => Some(Kind::Gc),
+            4 => Some(Kind::Cause),
+            5 => Some(Kind::Rest),
             _ => None,
         }
+    }
+
+    /// What the thread was doing.
+    #[must_use]
+    pub const fn state(self) -> State {
+        match self.0 >> 6 & 3 {
+            1 => State::Waiting,
+            2 => State::Blocked,
+            _ => State::Running,
+        }
+    }
+
+    /// Whether the record carries a weight by the CPU clock as well.
+    #[must_use]
+    pub const fn has_cpu(self) -> bool {
+        self.0 & CPU_BIT != 0
+    }
+
+    /// Words before the frames of a [`Kind::Stack`] or [`Kind::Cause`].
+    #[must_use]
+    pub const fn words_before_frames(self) -> usize {
+        let collection = matches!(self.kind(), Some(Kind::Cause)) as usize;
+        FIXED_WORDS + collection + self.has_cpu() as usize
     }
 
     /// Phase of GC ([`Kind::Gc`] only).
@@ -132,7 +265,7 @@ impl Header {
     /// Length of the whole record, in words.
     #[must_use]
     pub const fn words(self) -> usize {
-        (self.0 >> 8 & 0xFFFF) as usize
+        (self.0 >> 8 & WORDS_MASK) as usize
     }
 
     /// Slot of the thread's control block, or [`NO_SLOT`].
@@ -141,10 +274,19 @@ impl Header {
         (self.0 >> 24 & 0xFFFF) as u16
     }
 
-    /// Number of intervals that the record stands for.
+    /// The record's weight: intervals, or the number of a [`GcCause`] ([`Kind::Cause`]).
     #[must_use]
     pub const fn weight(self) -> u64 {
         self.0 >> 40
+    }
+
+    /// Number of intervals that the record stands for: what is missed if it is lost.
+    #[must_use]
+    pub const fn intervals(self) -> u64 {
+        match self.kind() {
+            Some(Kind::Cause) => 0,
+            _ => self.weight(),
+        }
     }
 }
 

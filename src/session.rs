@@ -3,21 +3,24 @@
 //! Law of the room: every method is called under the GVL, which is the lock of the consumer and of
 //! the tables (I2). Only what is behind [`Shared`] is ever touched by anyone else.
 
-use crate::capture::control::ThreadIdentity;
+use crate::capture::control::{ThreadIdentity, Token};
 use crate::capture::counters::Counts;
 use crate::capture::failure::Failure;
+use crate::capture::histogram::Spread;
+use crate::capture::paces::Pace;
 use crate::capture::plan::{Capture, Plan, Reading, WeightClock};
 use crate::capture::preflight::{self, Layout};
 use crate::capture::scratch::{Scratch, WALK_LIMIT};
 use crate::capture::signal::{self, Installed};
 use crate::capture::tick::{Source, SourceKind, TickPlan};
 use crate::capture::vm_hooks::VmHooks;
-use crate::capture::writer::Writer;
-use crate::capture::{clock, fork, handler, Shared};
-use crate::config::{Config, Mode};
+use crate::capture::writer::{Mark, Outcome, Writer};
+use crate::capture::{clock, fork, handler, Shared, Standing};
+use crate::config::{Config, Mode, Threads, TickChoice};
 use crate::drain::{Corrupt, NoMemory, Options, Profile, Tables};
 use crate::ring::{self, Consumer, Producer};
-use crate::sample::{Frames, Header, Kind, FIXED_WORDS, MAX_RECORD_WORDS, NO_SLOT};
+use crate::roster::{Person, Roster};
+use crate::sample::{Frames, Header, Kind, State, MAX_RECORD_WORDS, MAX_WEIGHT, NO_SLOT};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -75,6 +78,39 @@ pub struct Stats {
     pub elapsed_ns: u64,
     /// Why the last profile ended before its stop, if it did.
     pub failure: Option<Failure>,
+    /// When the profile began (`CLOCK_MONOTONIC`), in ns.
+    pub started_ns: u64,
+    /// Times in handlers.
+    pub handler_times: Spread,
+    /// Times in drains.
+    pub drain_times: Spread,
+    /// Time between two ticks in force, in ns; 0 while nothing ticks.
+    pub every_ns: u64,
+    /// The intervals that were in force, in order of time.
+    pub paces: Vec<Pace>,
+    /// Whether the VM tells when threads give the GVL up.
+    pub pauses: bool,
+    /// Time that profiling has cost, in ns: handlers, pauses, drains, the tick thread.
+    pub cost_ns: u64,
+    /// Threads on the roster, those gone with samples included.
+    pub people: usize,
+}
+
+/// A finished profile, with who its threads were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The one profile, in a vector because that can be refused memory.
+    profile: Vec<Profile>,
+    /// As many as [`Profile::threads`], in their order.
+    pub people: Vec<Person>,
+}
+
+impl Finished {
+    /// The counts.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile[0]
+    }
 }
 
 /// What runs while a timed profile is taken.
@@ -111,11 +147,15 @@ pub struct Session {
     config: Config,
     /// Records are in the tables, or could be, that nobody has read.
     unread: bool,
-    finished: Option<Arc<Profile>>,
+    finished: Option<Arc<Finished>>,
     /// The profile failed, and no stop has said so.
     untold: bool,
     /// Profiles that are being turned into results.
-    lent: Vec<Arc<Profile>>,
+    lent: Vec<Arc<Finished>>,
+    roster: Roster,
+    /// Slots of threads that are gone, whose last records may not be in the tables yet.
+    retiring: Vec<u16>,
+    pauses: bool,
     started_ns: u64,
     elapsed_ns: u64,
     drains: DrainStats,
@@ -132,6 +172,8 @@ pub struct VmFacts {
     pub layout: Option<Layout>,
     /// Ruby 3.1's outermost pseudo frame, or 0.
     pub pseudo_root: u64,
+    /// The caller passes the VM's thread events on.
+    pub pauses: bool,
 }
 
 impl Session {
@@ -155,6 +197,9 @@ impl Session {
             finished: None,
             untold: false,
             lent: Vec::new(),
+            roster: Roster::default(),
+            retiring: Vec::new(),
+            pauses: false,
             started_ns: 0,
             elapsed_ns: 0,
             drains: DrainStats::default(),
@@ -215,7 +260,11 @@ impl Session {
             Some(layout) => Capture::Direct(layout),
             None => Capture::Postponed,
         };
-        let kind = SourceKind::of(config.tick);
+        let kind = SourceKind::of(match config.tick {
+            // Only the tick thread can keep to a budget.
+            TickChoice::Auto if config.budget_ppm > 0 => TickChoice::Thread,
+            choice => choice,
+        });
         let signal = if config.mode.is_timed() {
             Some(signal::choose()?)
         } else {
@@ -223,6 +272,10 @@ impl Session {
         };
         let by_cpu = config.mode == Mode::Cpu;
         let idle = self.idle_halves(config.buffer)?;
+        let mut admitted = Vec::new();
+        if admitted.try_reserve(1 + others.len()).is_err() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let before = self.shared.counters.read();
         if self.begins_anew() {
             self.shared.counters.reset();
@@ -235,6 +288,8 @@ impl Session {
             } else {
                 WeightClock::Wall
             },
+            both_clocks: config.mode == Mode::CpuAndWall,
+            pauses: facts.pauses && config.mode.is_timed(),
             interval_ns: config.interval_ns(),
             ignore_gc: config.ignore_gc,
             capture,
@@ -259,26 +314,38 @@ impl Session {
             starter,
         };
         if let Some(signal) = signal {
-            self.shared.admit(starter, by_cpu, self.started_ns);
-            if by_cpu {
-                for &thread in others {
-                    self.shared.admit(thread, true, self.started_ns);
+            for &thread in std::iter::once(&starter).chain(others) {
+                if let Some(token) = self.shared.admit(thread, by_cpu, self.started_ns) {
+                    admitted.push((thread, token));
                 }
             }
-            match self.start_ticking(kind, TickPlan::new(plan.interval_ns, by_cpu, signal)) {
+            let ticks = TickPlan {
+                every_ns: TickPlan::spacing(plan.interval_ns),
+                by_cpu,
+                signal,
+                pauses: plan.pauses,
+                leave_sleepers: !by_cpu && !plan.pauses && config.threads == Threads::All,
+                budget_ppm: config.budget_ppm,
+            };
+            match self.start_ticking(kind, ticks) {
                 Ok(ticking) => running.ticking = Some(ticking),
                 Err(error) => {
                     self.shared.dismiss_all();
                     self.shared.close();
                     self.consumer = None;
+                    self.free_retired();
                     self.shared.counters.restore(&before);
                     return Err(error);
                 }
             }
         }
+        self.pauses = plan.pauses;
         // No drain has run since the first tick: that takes the GVL, which is ours.
         self.begin_tables(config);
         self.tables.resume(self.started_ns, config.raw);
+        for (thread, token) in admitted {
+            self.enroll(thread, token, self.started_ns);
+        }
         self.capture = match capture {
             Capture::Direct(_) => "direct",
             Capture::Postponed => "postponed",
@@ -300,12 +367,34 @@ impl Session {
         if self.begins_anew() {
             self.tables = Tables::new(Options {
                 raw: config.raw,
+                both_clocks: config.mode == Mode::CpuAndWall,
                 monotone_deltas: config.mode == Mode::Custom,
             });
+            self.shared.handler_times.reset();
+            self.shared.drain_times.reset();
             self.drains = DrainStats::default();
             self.finished = None;
+            self.roster.clear();
             self.elapsed_ns = 0;
         }
+    }
+
+    /// Enters a thread that was admitted into roster and tables.
+    fn enroll(&mut self, thread: ThreadIdentity, token: Token, now: u64) {
+        let serial = self.roster.enter(thread, now);
+        if self.tables.thread_begins(token.slot, serial).is_err() {
+            self.shared.failure.set(Failure::Memory);
+        }
+    }
+
+    /// Gives the slots of threads that are gone to others: everything that they wrote is in the tables.
+    fn free_retired(&mut self) {
+        self.shared
+            .take_retired()
+            .for_each(|slot| self.shared.free(slot));
+        let tables = &self.tables;
+        self.roster
+            .forget_unseen(|serial| tables.knows_thread(serial));
     }
 
     /// Whether a start begins a new profile rather than adds to one that waits to be read.
@@ -369,33 +458,166 @@ impl Session {
         // Before the drain, which no tick can see.
         let stopped_ns = clock::monotonic();
         self.elapsed_ns += stopped_ns - self.started_ns;
-        let credited = self.shared.credited(running.starter.tid);
-        self.shared.dismiss_all();
         if self.shared.failure.get() == Some(Failure::Bug) {
             self.give_up_ring();
         } else {
             self.drain_all();
         }
         if let Some(mut writer) = writer {
-            self.shared.counters.missed.add(writer.take_missed());
-            let owed = writer.take_owed();
-            if owed.weight > 0 && !self.tables.credit_last(owed.weight, owed.time) {
-                self.shared.counters.missed.add(owed.weight);
+            self.settle(&mut writer);
+            let shared = self.shared;
+            if running.config.mode.is_timed() {
+                let mode = running.config.mode;
+                shared.each_standing(|token, thread| {
+                    self.credit_rest(&mut writer, mode, token, thread, stopped_ns);
+                });
             }
-        }
-        // Whole intervals since the last tick are the last stack's; or nobody's, if there was no tick.
-        if let (Mode::Wall, Some(credited)) = (running.config.mode, credited) {
-            let interval = running.config.interval_ns();
-            let rest = stopped_ns.saturating_sub(credited) / interval;
-            let blind = self.shared.failure.get().is_some_and(Failure::blinds);
-            if rest > 0 && (blind || !self.tables.credit_last(rest, stopped_ns)) {
-                self.shared.counters.missed.add(rest);
+            if self.consumer.as_ref().is_some_and(|ring| ring.used() > 0) {
+                self.drain_all();
             }
+            self.settle(&mut writer);
         }
+        self.shared.dismiss_all();
+        self.shared.deadlines_end();
         self.consumer = None;
+        self.free_retired();
         self.tables.forget_last();
         self.untold = self.shared.failure.get().is_some();
         true
+    }
+
+    /// What the writer owes to the last stack, and what it had to give up.
+    fn settle(&mut self, writer: &mut Writer) {
+        self.shared.counters.written.add(writer.take_written());
+        self.shared.counters.missed.add(writer.take_missed());
+        let owed = writer.take_owed();
+        if owed.weight > 0 {
+            self.credit_slot(owed);
+        }
+    }
+
+    /// Credits a slot's last stack; if it has none, that time is missed.
+    fn credit_slot(&mut self, mark: Mark) {
+        let Mark {
+            slot,
+            time,
+            weight,
+            cpu,
+            state,
+        } = mark;
+        if !self.tables.credit_slot(slot, weight, cpu, state, time) {
+            self.shared.counters.missed.add(weight);
+        }
+    }
+
+    /// A thread's whole intervals since its last record. By the wall clock they are the stack's on which
+    /// it stands off the GVL, or the last one's of a thread that runs; by the CPU clock a thread that
+    /// runs keeps its fraction.
+    fn credit_rest(
+        &mut self,
+        writer: &mut Writer,
+        mode: Mode,
+        token: Token,
+        thread: Standing,
+        stopped_ns: u64,
+    ) {
+        let interval = writer.plan.interval_ns;
+        let cpu_now = || {
+            let clock = clock::Clock::cpu_of(thread.tid).read();
+            clock.unwrap_or_default()
+        };
+        let failure = self.shared.failure.get();
+        let mut parts = [(0, State::Running); 2];
+        let mut cpu = 0;
+        match (mode, thread.paused) {
+            // Nobody has looked for a while, or what was last seen is not known.
+            (Mode::Wall | Mode::CpuAndWall, _)
+                if failure.is_some_and(Failure::blinds) || failure == Some(Failure::Bug) =>
+            {
+                let rest = stopped_ns.saturating_sub(thread.credited) / interval;
+                self.shared.counters.missed.add(rest);
+                return;
+            }
+            (Mode::Cpu, _) if failure == Some(Failure::Bug) => return,
+            (Mode::Cpu, Some(_)) => {
+                let rest = cpu_now().saturating_sub(thread.credited) / interval;
+                parts[0] = (rest, State::Blocked);
+            }
+            (Mode::Cpu, None) => return,
+            (_, Some(ready)) => {
+                let blocked = ready.min(stopped_ns).saturating_sub(thread.credited) / interval;
+                let whole = stopped_ns.saturating_sub(thread.credited) / interval;
+                parts = [(blocked, State::Blocked), (whole - blocked, State::Waiting)];
+            }
+            (_, None) => {
+                let rest = stopped_ns.saturating_sub(thread.credited) / interval;
+                if writer.plan.pauses {
+                    parts[0] = (rest, State::Running);
+                } else {
+                    // Without events a thread that does not call stop itself is off the GVL.
+                    // SAFETY: gettid has no preconditions.
+                    let stops = unsafe { libc::gettid() } == thread.tid;
+                    let until = if stops {
+                        thread.asleep_until
+                    } else {
+                        stopped_ns
+                    };
+                    let blocked = until.saturating_sub(thread.credited) / interval;
+                    parts = [
+                        (blocked, State::Blocked),
+                        (rest - blocked.min(rest), State::Running),
+                    ];
+                }
+            }
+        }
+        if writer.plan.both_clocks && thread.paused.is_some() {
+            cpu = cpu_now().saturating_sub(thread.credited_cpu) / interval;
+        }
+        let mut walked = false;
+        for (mut left, state) in parts {
+            while left > 0 {
+                let mark = Mark {
+                    slot: token.slot,
+                    time: stopped_ns,
+                    weight: left.min(MAX_WEIGHT),
+                    cpu,
+                    state,
+                };
+                let outcome = if walked {
+                    writer.again(mark)
+                } else {
+                    self.walk_paused(writer, thread, mark)
+                };
+                if outcome.settles_time() {
+                    walked = true;
+                } else {
+                    self.credit_slot(mark);
+                }
+                cpu = 0;
+                left -= mark.weight;
+            }
+        }
+        if writer.used() >= writer.plan.high_water {
+            self.drain_all();
+        }
+    }
+
+    /// Walks the stack of a thread that is off the GVL, which this thread holds.
+    fn walk_paused(&self, writer: &mut Writer, thread: Standing, mark: Mark) -> Outcome {
+        let Capture::Direct(layout) = writer.plan.capture else {
+            return Outcome::NoFrames;
+        };
+        if thread.paused.is_none() {
+            return Outcome::NoFrames;
+        }
+        // SAFETY: (I6) the thread cannot move without the GVL, which we hold; it is on the roster, so GC
+        // marks its Thread.
+        unsafe {
+            if preflight::check(layout, thread.vm_thread).is_err() {
+                return Outcome::Torn;
+            }
+            writer.walk_other(&self.shared.hooks, thread.thread, mark)
+        }
     }
 
     /// Ends the profile if something has happened that it cannot go on with, and says so on the
@@ -427,7 +649,7 @@ impl Session {
         let missed = &self.shared.counters.missed;
         if let Some(consumer) = &self.consumer {
             consumer.peek(record_words, |record| {
-                missed.add(Header(record.get(0)).weight());
+                missed.add(Header(record.get(0)).intervals());
             });
         }
     }
@@ -480,11 +702,13 @@ impl Session {
             return;
         };
         let began = clock::monotonic();
+        self.retiring.extend(self.shared.take_retired());
         let tables = &mut self.tables;
         let missed = &self.shared.counters.missed;
         #[cfg(feature = "testing")]
         assert!(!self.shared.testing.take_panic(), "planted");
         let mut corrupt = 0;
+        let mut cut = false;
         let mut no_memory = 0;
         let mut records = 0_usize;
         let drained = consumer.read(record_words, |record| {
@@ -495,12 +719,13 @@ impl Session {
                 } else {
                     corrupt += 1;
                 }
-                missed.add(Header(record.get(0)).weight());
+                missed.add(Header(record.get(0)).intervals());
             }
             records += 1;
             let look = records.is_multiple_of(RECORDS_PER_LOOK);
             match slice_ns {
                 Some(limit) if look && clock::monotonic() - began >= limit => {
+                    cut = true;
                     ControlFlow::Break(())
                 }
                 _ => ControlFlow::Continue(()),
@@ -510,7 +735,17 @@ impl Session {
             corrupt += 1;
             tables.forget_last();
         }
+        // Everything that was there when the drain began is in the tables.
+        if !cut {
+            for slot in self.retiring.drain(..) {
+                self.shared.free(slot);
+            }
+            self.roster
+                .forget_unseen(|serial| tables.knows_thread(serial));
+        }
         let spent = clock::monotonic() - began;
+        self.shared.counters.drain_ns.add(spent);
+        self.shared.drain_times.count(spent);
         self.drains.count += 1;
         self.drains.records += records as u64;
         self.drains.corrupt += corrupt;
@@ -528,14 +763,23 @@ impl Session {
     /// ([`Session::profile_read`]). Its frames stay marked.
     pub fn profile(&mut self) -> Option<&Profile> {
         self.finish().ok()?;
-        self.finished.as_deref()
+        self.finished.as_deref().map(Finished::profile)
     }
 
     /// Turns the tables into the finished profile, if there is one to give and it is not done.
     fn finish(&mut self) -> Result<(), NoMemory> {
         if self.has_profile() && self.finished.is_none() {
-            let profile = self.tables.try_finish(self.config.interval_ns())?;
-            self.finished = Some(Arc::new(profile));
+            // First, for it changes nothing: the tables are asked once.
+            let mut people = Vec::new();
+            people
+                .try_reserve(self.roster.len() + 1)
+                .map_err(|_| NoMemory)?;
+            let mut profile = Vec::new();
+            profile.try_reserve_exact(1).map_err(|_| NoMemory)?;
+            profile.push(self.tables.try_finish(self.config.interval_ns())?);
+            let serials = profile[0].threads.iter().map(|thread| thread.serial);
+            people.extend(serials.map(|serial| self.roster.of(serial)));
+            self.finished = Some(Arc::new(Finished { profile, people }));
             self.tables = Tables::new(Options::default());
         }
         Ok(())
@@ -546,20 +790,21 @@ impl Session {
     ///
     /// # Errors
     /// [`NoMemory`] when there is none to finish it with; it waits to be asked for again.
-    pub fn lend(&mut self) -> Result<Option<Arc<Profile>>, NoMemory> {
+    pub fn lend(&mut self) -> Result<Option<Arc<Finished>>, NoMemory> {
         self.finish()?;
         if !self.has_profile() {
             return Ok(None);
         }
         Ok(self.finished.take().inspect(|profile| {
             self.unread = false;
+            self.roster.clear();
             self.lent.push(Arc::clone(profile));
         }))
     }
 
     /// Takes a lent profile back. One that was not read waits to be read again, unless a newer one
     /// was begun. True if it does.
-    pub fn take_back(&mut self, profile: &Arc<Profile>, was_read: bool) -> bool {
+    pub fn take_back(&mut self, profile: &Arc<Finished>, was_read: bool) -> bool {
         self.lent.retain(|lent| !Arc::ptr_eq(lent, profile));
         if was_read || self.unread || self.running.is_some() {
             return false;
@@ -573,6 +818,7 @@ impl Session {
     pub fn profile_read(&mut self) {
         self.unread = false;
         self.finished = None;
+        self.roster.clear();
     }
 
     /// Whether [`Session::profile`] has something to give.
@@ -607,21 +853,35 @@ impl Session {
     /// A thread was born. Sampled in CPU mode.
     pub fn thread_born(&mut self, thread: ThreadIdentity) {
         let Some(running) = &self.running else { return };
-        let Some(ticking) = &running.ticking else {
+        if running.ticking.is_none() {
             return;
-        };
+        }
         // The native thread may have been another Ruby thread's before.
         if let Some(old) = self.shared.find(thread.tid) {
             self.shared.dismiss(old);
         }
-        if running.config.mode != Mode::Cpu {
+        if running.config.threads != Threads::All {
             return;
         }
-        if let Some(token) = self.shared.admit(thread, true, clock::monotonic()) {
-            if ticking.source.thread_admitted(self.shared, token).is_err() {
-                self.shared.dismiss(token);
-                self.shared.counters.threads_skipped.add_one();
-            }
+        let by_cpu = running.config.mode == Mode::Cpu;
+        // The room of those who are gone is this one's, once their records are read.
+        if self.shared.is_full() {
+            self.drain_all();
+        }
+        let now = clock::monotonic();
+        let Some(token) = self.shared.admit(thread, by_cpu, now) else {
+            return;
+        };
+        self.enroll(thread, token, now);
+        let ticking = self
+            .running
+            .as_ref()
+            .and_then(|running| running.ticking.as_ref());
+        if ticking
+            .is_some_and(|ticking| ticking.source.thread_admitted(self.shared, token).is_err())
+        {
+            self.shared.dismiss(token);
+            self.shared.counters.threads_skipped.add_one();
         }
     }
 
@@ -633,11 +893,15 @@ impl Session {
         }
     }
 
-    /// The thread with that kernel id ends its Ruby life.
-    pub fn thread_died(&mut self, tid: i32) {
-        if let Some(token) = self.shared.find(tid) {
+    /// A thread ends its Ruby life; `name` is what it was called.
+    pub fn thread_died(&mut self, thread: ThreadIdentity, name: Option<String>) {
+        if let Some(token) = self.shared.find(thread.tid) {
+            if !self.pauses {
+                self.shared.credit_last_sleep(token);
+            }
             self.shared.dismiss(token);
         }
+        self.roster.leave(thread.thread, name, clock::monotonic());
     }
 
     /// Calls `visit` with every VALUE that must stay alive and in place: frames in the tables, in the
@@ -645,13 +909,18 @@ impl Session {
     pub fn each_marked(&self, mut visit: impl FnMut(u64)) {
         self.shared.gc_marks();
         self.tables.each_frame(&mut visit);
-        for profile in self.finished.iter().chain(&self.lent) {
-            profile.each_frame(&mut visit);
+        for finished in self.finished.iter().chain(&self.lent) {
+            finished.profile().each_frame(&mut visit);
+            for person in finished.people.iter().filter(|person| person.thread != 0) {
+                visit(person.thread);
+            }
         }
+        self.roster.each_thread(&mut visit);
         if let Some(consumer) = &self.consumer {
             consumer.peek(record_words, |record| {
-                if Header(record.get(0)).kind() == Some(Kind::Stack) {
-                    for frame in Frames::new(record.words().skip(FIXED_WORDS)) {
+                let header = Header(record.get(0));
+                if matches!(header.kind(), Some(Kind::Stack | Kind::Cause)) {
+                    for frame in Frames::new(record.words().skip(header.words_before_frames())) {
                         visit(frame.frame);
                     }
                 }
@@ -685,6 +954,14 @@ impl Session {
             } else {
                 self.elapsed_ns
             },
+            started_ns: self.started_ns,
+            handler_times: self.shared.handler_times.read(),
+            drain_times: self.shared.drain_times.read(),
+            every_ns: self.shared.deadlines.every(),
+            paces: self.shared.paces.read(),
+            pauses: self.pauses,
+            cost_ns: self.shared.counters.cost_ns(),
+            people: self.roster.len(),
         }
     }
 
@@ -712,6 +989,8 @@ impl Session {
         self.tables = Tables::new(Options::default());
         self.finished = None;
         self.lent.clear();
+        self.roster.clear();
+        self.free_retired();
         self.unread = false;
         self.untold = false;
         self.elapsed_ns = 0;
@@ -727,8 +1006,7 @@ impl Session {
         self.stop();
     }
 
-    /// Switches of the test build.
-    #[cfg(feature = "testing")]
+    /// What handlers and thread events reach.
     #[must_use]
     pub fn shared(&self) -> &'static Shared {
         self.shared

@@ -173,7 +173,7 @@ class CliRunTest < RingProf::TestCase
     script = "mine, other = $LOADED_FEATURES.reject { |f| f.start_with?('#{RbConfig::CONFIG["prefix"]}/') }.partition { |f| f.include?('ringprof') }; " \
              "puts mine.map { |f| File.basename(f) }.sort.join(' '); puts other.grep(%r{/})"
     out, = ringprof("run", "--", RbConfig.ruby, "--disable-gems", "-e", script)
-    assert_equal "autorun.rb errors.rb exec.rb native.rb results.rb ringprof.rb ringprof.so version.rb\n", out.lines.first
+    assert_equal "autorun.rb errors.rb exec.rb native.rb restart.rb results.rb ringprof.rb ringprof.so stats.rb version.rb\n", out.lines.first
     assert_equal "#{"=" * 34}\n", out.lines[1]
   end
 

@@ -55,17 +55,19 @@ class LivenessTest < RingProf::TestCase
   # What is captured between two steps of one marking, after this marking has seen the profiler.
   def test_code_that_lives_between_two_steps_of_a_marking
     kept = Array.new(400_000) { |number| [number] }
-    count = 0
-    # A marking may be over before it is looked at, when something else wants a whole one.
-    10.times do
+    steps = 0
+    # A marking may be over before it is looked at, when something else wants a whole one; and how many steps
+    # one takes is the VM's matter.
+    20.times do
       RingProf.start(**HELD_BACK)
       count = forget_while_marking
       sweep_to_the_end
       RingProf.stop
       assert_all_known(RingProf.results, count)
-      break if count >= 10
+      steps += count
+      break if steps >= 10
     end
-    assert_operator count, :>=, 10, "the marking went on for some steps"
+    assert_operator steps, :>=, 10, "markings went on for some steps"
     assert_equal 400_000, kept.length
   end
 

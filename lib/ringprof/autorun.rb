@@ -90,7 +90,7 @@ module RingProf
 
       def keep
         RingProf.stop
-        @metadata[:ringprof] = { version: VERSION, ruby: RUBY_DESCRIPTION, program: $PROGRAM_NAME, stats: RingProf.stats }
+        @metadata[:ringprof] = { version: VERSION, ruby: RUBY_DESCRIPTION, program: $PROGRAM_NAME, stats: RingProf.stats.to_h }
         write
       end
 

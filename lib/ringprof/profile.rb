@@ -66,6 +66,7 @@ module RingProf
       # JSON knows String keys only: numbers become Integers again, the rest Symbols. Arrays hold
       # numbers alone (raw stacks, by the million) and are left as they are.
       def restore_keys(value)
+        return value.map { |inner| restore_keys(inner) } if value.is_a?(Array) && value.first.is_a?(Hash)
         return value unless value.is_a?(Hash)
 
         value.to_h { |key, inner| [key.match?(/\A\d+\z/) ? key.to_i : key.to_sym, restore_keys(inner)] }
@@ -83,7 +84,7 @@ module RingProf
       @data = data
     end
 
-    # @return [Symbol] `:wall`, `:cpu`, `:object` or `:custom`
+    # @return [Symbol] `:wall`, `:cpu`, `:cpu_and_wall`, `:object` or `:custom`
     def mode
       data[:mode]
     end
@@ -106,6 +107,18 @@ module RingProf
     # @return [Integer] samples that no stack was recorded for
     def missed_samples
       data[:missed_samples] || 0
+    end
+
+    # @return [Hash{Symbol => Integer}] samples by what the thread was doing: `:running`, `:waiting` (for
+    #   the GVL), `:blocked` (off the GVL), `:gc`
+    def states
+      { running: samples - gc_samples, waiting: 0, blocked: 0, gc: gc_samples }.merge(data[:states] || {})
+    end
+
+    # @return [Array<Hash>] the threads that have samples: `:id`, `:native_id`, `:name`, `:main`, `:born`,
+    #   `:died`, `:samples`, `:states`; empty in dumps that do not tell
+    def threads
+      data[:threads] || []
     end
 
     # @return [Hash] what the caller of `start` attached

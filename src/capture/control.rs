@@ -3,6 +3,7 @@
 //! A tick carries a [`Token`] (slot and generation), never a pointer: a late signal that names a
 //! thread long gone finds another generation in the slot and is counted as stale (I8).
 
+use crate::sample::State;
 #[allow(
     clippy::disallowed_types,
     reason = "claimed and retired by threads, never in a handler"
@@ -72,6 +73,93 @@ pub struct ControlBlock {
     pub(super) idle: AtomicU32,
     /// Time (ns) until which the thread goes on without a walk, so that its own ticks cannot starve it.
     pub(super) rest_until: AtomicU64,
+    /// Up to where its CPU time is credited, in ns, where both clocks are counted.
+    pub(super) credited_cpu: AtomicU64,
+    /// On or off the GVL ([`Pause`]).
+    pub(super) pause: Pause,
+    /// Time (ns) of its last record, if that was taken in a system call; else 0. For a VM that does not
+    /// tell when threads give the GVL up.
+    pub(super) asleep_since: AtomicU64,
+    /// The last time (ns) at which the tick thread saw that the thread still slept.
+    pub(super) asleep_until: AtomicU64,
+}
+
+/// What the VM's thread events say: whether the thread is on the GVL, and since when not.
+///
+/// Written by the events on the thread itself, but for `READY`, which its waker may bring.
+#[derive(Debug, Default)]
+pub struct Pause {
+    state: AtomicU32,
+    /// Time (ns) of the suspension.
+    since: AtomicU64,
+    /// Time (ns) from which on it waited for the GVL.
+    ready: AtomicU64,
+    /// Its control frame pointer at the suspension: when that has moved, the thread runs, whatever the
+    /// events said.
+    frame: AtomicUsize,
+}
+
+impl Pause {
+    /// The thread runs, or so the events say.
+    #[inline]
+    pub(super) fn is_running(&self) -> bool {
+        // Acquire: pairs with the Release in `begin` and `waits`; the times are there.
+        self.state.load(Ordering::Acquire) == State::Running as u32
+    }
+
+    /// The thread gives the GVL up at `now`, with its control frame at `frame`.
+    #[inline]
+    pub(super) fn begin(&self, now: u64, frame: usize) {
+        // Relaxed, all: published by the state below.
+        self.since.store(now, Ordering::Relaxed);
+        self.ready.store(u64::MAX, Ordering::Relaxed);
+        self.frame.store(frame, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `is_running`.
+        self.state.store(State::Blocked as u32, Ordering::Release);
+    }
+
+    /// The thread waits for the GVL from `now` on.
+    #[inline]
+    pub(super) fn waits(&self, now: u64) {
+        // Relaxed: published by the state below.
+        self.ready.store(now, Ordering::Relaxed);
+        // AcqRel: pairs with the Acquire in `is_running`. Only from blocked: a thread that runs has
+        // nothing to wait for.
+        let _ = self.state.compare_exchange(
+            State::Blocked as u32,
+            State::Waiting as u32,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The thread is back, or was never gone.
+    #[inline]
+    pub(super) fn end(&self) {
+        // SeqCst: comes before the look at the tick thread's bell; pairs with the fence of who parks.
+        self.state.store(State::Running as u32, Ordering::SeqCst);
+    }
+
+    /// Time (ns) of the suspension.
+    #[inline]
+    pub(super) fn since(&self) -> u64 {
+        // Relaxed: ordered by the state's Acquire.
+        self.since.load(Ordering::Relaxed)
+    }
+
+    /// Time (ns) from which on the thread waited for the GVL; `u64::MAX` while it does not.
+    #[inline]
+    pub(super) fn ready(&self) -> u64 {
+        // Relaxed: ordered by the state's Acquire.
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Its control frame pointer at the suspension.
+    #[inline]
+    pub(super) fn frame(&self) -> usize {
+        // Relaxed: ordered by the state's Acquire.
+        self.frame.load(Ordering::Relaxed)
+    }
 }
 
 /// A thread to be sampled.
@@ -83,6 +171,10 @@ pub struct ThreadIdentity {
     pub thread: u64,
     /// Address of its `rb_thread_t`.
     pub vm_thread: usize,
+    /// It is the VM's main thread.
+    pub main: bool,
+    /// It is off the GVL at this moment: in what state.
+    pub off: Option<State>,
 }
 
 impl ControlBlock {
@@ -108,6 +200,21 @@ impl ControlBlock {
         self.vm_thread.load(Ordering::Relaxed)
     }
 
+    /// Credits the thread with intervals by the profile's clock, and by the CPU clock where that is kept
+    /// beside it. On the thread itself, with the seat.
+    #[inline]
+    pub(super) fn credit(&self, interval_ns: u64, weight: u64, cpu: u64) {
+        // Relaxed, all: only this thread's handlers and events touch them while the gate is open.
+        let credited = self.credited.load(Ordering::Relaxed);
+        self.credited
+            .store(credited + weight * interval_ns, Ordering::Relaxed);
+        if cpu > 0 {
+            let credited = self.credited_cpu.load(Ordering::Relaxed);
+            self.credited_cpu
+                .store(credited + cpu * interval_ns, Ordering::Relaxed);
+        }
+    }
+
     /// VALUE of its Thread.
     #[inline]
     pub(super) fn thread(&self) -> u64 {
@@ -123,6 +230,9 @@ pub struct Registry {
     /// Slots that were used before and are free again.
     #[allow(clippy::disallowed_types, reason = "as above")]
     free: ArrayQueue<u16>,
+    /// Slots whose threads are gone, but maybe not their last records.
+    #[allow(clippy::disallowed_types, reason = "as above")]
+    retired: ArrayQueue<u16>,
     /// Slots from here on were never used.
     used: AtomicUsize,
 }
@@ -133,6 +243,7 @@ impl Registry {
         Self {
             blocks: (0..MAX_THREADS).map(|_| ControlBlock::default()).collect(),
             free: ArrayQueue::new(MAX_THREADS),
+            retired: ArrayQueue::new(MAX_THREADS),
             used: AtomicUsize::new(0),
         }
     }
@@ -166,9 +277,19 @@ impl Registry {
         block.timer.store(0, Ordering::Relaxed);
         block.idle.store(0, Ordering::Relaxed);
         block.rest_until.store(0, Ordering::Relaxed);
+        block.credited_cpu.store(0, Ordering::Relaxed);
+        block.asleep_since.store(0, Ordering::Relaxed);
+        block.asleep_until.store(0, Ordering::Relaxed);
+        block.pause.end();
         // Release: publishes the identity; pairs with the Acquire in live_generation.
         let generation = block.generation.fetch_add(1, Ordering::Release) + 1;
         Some(Token { slot, generation })
+    }
+
+    /// Whether [`Registry::claim`] would find no slot.
+    pub(super) fn is_full(&self) -> bool {
+        // Relaxed: only the GVL's holder claims.
+        self.free.is_empty() && self.used.load(Ordering::Relaxed) == MAX_THREADS
     }
 
     /// Ends a slot's life; false if it had ended already (then somebody else gave it back).
@@ -186,9 +307,21 @@ impl Registry {
             .is_ok();
         if ended {
             // Cannot be full: it has room for every slot, and each is in it at most once.
-            let _ = self.free.push(token.slot);
+            let _ = self.retired.push(token.slot);
         }
         ended
+    }
+
+    /// The slots of threads that are gone, for a drain to begin with: what it finds then is theirs.
+    /// Under the GVL.
+    pub(super) fn take_retired(&self) -> impl Iterator<Item = u16> + '_ {
+        std::iter::from_fn(|| self.retired.pop())
+    }
+
+    /// The last record of the slot's thread is in the tables: another thread may have the slot.
+    pub(super) fn free(&self, slot: u16) {
+        // Cannot be full, as above.
+        let _ = self.free.push(slot);
     }
 
     /// The block that a token names, if its thread still lives. Async-signal-safe.
@@ -217,6 +350,13 @@ impl Registry {
             })
     }
 
+    /// The token of the Thread with that VALUE. Async-signal-safe.
+    pub(super) fn find_thread(&self, thread: u64) -> Option<Token> {
+        self.live()
+            .find(|(_, block)| block.thread() == thread)
+            .map(|(token, _)| token)
+    }
+
     /// The token of the thread with that kernel id.
     pub(super) fn find(&self, tid: i32) -> Option<Token> {
         self.live()
@@ -234,6 +374,8 @@ mod tests {
             tid,
             thread: 8,
             vm_thread: 16,
+            main: false,
+            off: None,
         }
     }
 
@@ -256,6 +398,8 @@ mod tests {
         assert!(registry.retire(first));
         assert!(!registry.retire(first));
         assert!(registry.block(first).is_none());
+        assert_eq!(registry.take_retired().collect::<Vec<_>>(), [first.slot]);
+        registry.free(first.slot);
         let second = registry.claim(identity(2), 0).expect("room");
         assert_eq!(second.slot, first.slot);
         assert_ne!(second.generation, first.generation);
@@ -276,6 +420,11 @@ mod tests {
             assert!(registry.retire(token));
         }
         assert_eq!(registry.live().count(), 0);
+        // Their last records may be in the ring.
+        assert_eq!(registry.claim(identity(7), 0), None);
+        for slot in registry.take_retired() {
+            registry.free(slot);
+        }
         assert!(registry.claim(identity(7), 0).is_some());
     }
 }

@@ -46,6 +46,8 @@ counters! {
     unsent,
     /// 1 if the tick thread runs at real-time priority.
     realtime,
+    /// Deadlines that the tick thread kept.
+    rounds,
     /// Deadlines that the tick thread itself slept through.
     late,
     /// Ticks that a timer could not deliver because the one before was still pending.
@@ -54,6 +56,8 @@ counters! {
     received,
     /// Ticks that became a record of their own.
     recorded,
+    /// Records in the ring so far: those of ticks, and those of pauses and of what started collections.
+    written,
     /// Too early after the thread's last record: less than half an interval had passed, or less time
     /// than the last tick had taken.
     early,
@@ -63,6 +67,8 @@ counters! {
     in_gc,
     /// A tick that was waiting for a safepoint already.
     awaiting_safepoint,
+    /// The thread was off the GVL: the time is credited when it comes back.
+    paused,
     /// No Ruby frame on the thread at all.
     no_frames,
     /// The ring was full.
@@ -79,8 +85,10 @@ counters! {
     not_ruby,
     /// The safepoint came on another thread than the tick.
     wrong_thread,
-    /// The profiler had stopped, or the VM was going down.
+    /// The profiler had stopped.
     closed,
+    /// The VM was going down.
+    vm_down,
     /// Signals of our number that are not ours (sent by `kill`, or by another program).
     foreign,
     /// Intervals that were credited to no stack.
@@ -94,6 +102,18 @@ counters! {
     handler_max_ns,
     /// Most words that the ring ever held.
     high_water_words,
+    /// Pauses credited when the thread came back.
+    pauses,
+    /// Pauses that could not be, for somebody held the seat too long: the time went to the next record.
+    pauses_lost,
+    /// Time spent crediting them, in ns.
+    pauses_ns,
+    /// Time inside drains, in ns.
+    drain_ns,
+    /// CPU time of the tick thread, in ns.
+    tick_cpu_ns,
+    /// Times that the tick thread parked because nobody ran.
+    parked,
     /// Drains that the handler, or the tick thread, asked for.
     drains_requested,
 }
@@ -102,7 +122,12 @@ impl Counts {
     /// Ticks without a record whose time went to the thread's next one as a matter of course.
     #[must_use]
     pub const fn coalesced(&self) -> u64 {
-        self.early + self.folded + self.in_gc + self.awaiting_safepoint + self.no_frames
+        self.early
+            + self.folded
+            + self.in_gc
+            + self.paused
+            + self.awaiting_safepoint
+            + self.no_frames
     }
 
     /// Ticks without a record for a reason that one would rather not see.
@@ -116,6 +141,15 @@ impl Counts {
             + self.not_ruby
             + self.wrong_thread
             + self.closed
+            + self.vm_down
+    }
+}
+
+impl Counters {
+    /// Time that profiling has taken so far, in ns: handlers, pauses, drains, the tick thread.
+    #[must_use]
+    pub fn cost_ns(&self) -> u64 {
+        self.handler_ns.get() + self.pauses_ns.get() + self.drain_ns.get() + self.tick_cpu_ns.get()
     }
 }
 

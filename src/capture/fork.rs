@@ -54,12 +54,7 @@ pub fn hold(hold: bool) {
     }
     let every_ns = TIMER_NS.load(Ordering::Relaxed);
     if every_ns != 0 {
-        let plan = TickPlan {
-            every_ns,
-            by_cpu: false,
-            signal: 0,
-        };
-        timer::hold_all(shared, plan, hold);
+        timer::hold_all(shared, every_ns, hold);
     }
 }
 

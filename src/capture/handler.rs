@@ -10,13 +10,13 @@ use super::errno::ErrnoGuard;
 use super::failure::Failure;
 use super::gate::Entry;
 use super::interrupted::in_system_call;
-use super::plan::{Capture, Reading, WeightClock};
+use super::plan::{Capture, Plan, Reading, WeightClock};
 use super::preflight;
 use super::tick::timer;
 use super::vm_hooks::VmHooks;
-use super::writer::{Outcome, Writer};
+use super::writer::{Mark, Outcome, Writer};
 use super::Shared;
-use crate::sample::{GcPhase, MAX_WEIGHT};
+use crate::sample::{GcCause, GcPhase, State, MAX_WEIGHT};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -78,7 +78,7 @@ impl Shared {
         let counters = &self.counters;
         counters.received.add_one();
         if self.vm_is_down() {
-            counters.closed.add_one();
+            counters.vm_down.add_one();
             return;
         }
         let Some(block) = self.registry.block(token) else {
@@ -115,6 +115,7 @@ impl Shared {
                 let spent = clock::monotonic() - now;
                 counters.handler_ns.add_alone(spent);
                 counters.handler_max_ns.raise_to(spent);
+                self.handler_times.count(spent);
                 // A walk that takes longer than the interval would be followed by the next one at once;
                 // the thread gets as much time as it has just lost.
                 let rest = spent.min(LONGEST_REST_NS);
@@ -147,6 +148,18 @@ impl Shared {
         let ran = Self::ran_since_last(block, reading, now);
         // SAFETY: what the kernel passed to this handler, or null.
         let running = unsafe { in_system_call(context) }.map_or(ran, |inside| !inside);
+        if plan.pauses && !block.pause.is_running() {
+            if self.runs_after_all(block) {
+                block.pause.end();
+            } else {
+                let outcome = self.credit_pause(writer, token, block, now, Some(reading));
+                if outcome == Outcome::Paused && plan.reading == Reading::InHandler {
+                    // Its timer would wake it at every interval.
+                    timer::pace(block, plan.interval_ns, 0);
+                }
+                return outcome;
+            }
+        }
         let clock = match plan.clock {
             WeightClock::Wall => now,
             WeightClock::Cpu => reading,
@@ -156,24 +169,39 @@ impl Shared {
         let weight = plan
             .weight_of(clock.saturating_sub(credited))
             .min(MAX_WEIGHT);
-        if plan.reading == Reading::InHandler && plan.clock == WeightClock::Cpu {
+        if plan.reading == Reading::InHandler && (plan.clock == WeightClock::Cpu || plan.pauses) {
             timer::pace(block, plan.interval_ns, weight);
         }
         if weight == 0 {
             return Outcome::Early;
         }
-        let slot = token.slot;
+        let mut mark = Mark {
+            slot: token.slot,
+            time: now,
+            weight,
+            cpu: 0,
+            state: self.state(plan, running || ran),
+        };
+        if plan.both_clocks {
+            let credited = block.credited_cpu.load(Ordering::Relaxed);
+            mark.cpu = plan.weight_of(reading.saturating_sub(credited));
+        }
+        self.credit_sleep(writer, block, &mut mark);
         // SAFETY: reads one flag of the VM, which is up.
         let outcome = if unsafe { (self.hooks.during_gc)() } != 0 {
             // This thread's own GC? It must be running, and either have been for a while or be the
             // one that marked last: a sleeper that our own signals wake runs now and then, and a
-            // thread in GC on a busy machine may have had little of the last interval.
+            // thread in GC on a busy machine may have had little of the last interval. Where the VM
+            // tells who is on the GVL, that decides.
             // Relaxed: see `gc_marks`.
             let marks = self.gc_thread.load(Ordering::Relaxed) == block.tid();
-            if plan.ignore_gc || !self.surely_holds_gvl(running && (ran || marks)) {
+            let ours = running && (ran || marks || plan.pauses);
+            if plan.ignore_gc || !self.surely_holds_gvl(ours) {
                 return Outcome::InGc;
             }
-            writer.write_gc(self.gc_phase(), slot, now, weight)
+            // SAFETY: reads one number of the VM, which is up.
+            let collection = unsafe { (self.hooks.gc_count)() };
+            writer.write_gc(self.gc_phase(), collection, mark)
         } else {
             match plan.capture {
                 Capture::Postponed => return self.defer(token, ran && running),
@@ -189,23 +217,60 @@ impl Shared {
                         }
                     }
                     // SAFETY: (I6) the pre-flight has passed and GC is not running.
-                    unsafe { writer.walk(&self.hooks, slot, now, weight) }
+                    let outcome = unsafe { writer.walk(&self.hooks, mark) };
+                    let asleep = !running && !ran && outcome == Outcome::Recorded;
+                    // Relaxed: a hint for the tick thread.
+                    block
+                        .asleep_since
+                        .store(if asleep { now } else { 0 }, Ordering::Relaxed);
+                    outcome
                 }
             }
         };
-        if matches!(
-            outcome,
-            Outcome::Recorded | Outcome::Folded | Outcome::RingFull
-        ) {
+        if outcome.settles_time() {
             // A full ring costs this time (it is missed), not the truth of the next stack (I9).
-            block
-                .credited
-                .store(credited + weight * plan.interval_ns, Ordering::Relaxed);
+            block.credit(plan.interval_ns, mark.weight, mark.cpu);
         }
         if writer.used() >= plan.high_water {
             self.want_drain(ran && running, now);
         }
         outcome
+    }
+
+    /// Where the VM does not tell when threads give the GVL up: what the tick thread saw of this one's
+    /// sleep goes to the stack that it slept on, and comes off this tick's weight.
+    #[inline]
+    fn credit_sleep(&self, writer: &mut Writer, block: &ControlBlock, mark: &mut Mark) {
+        // Relaxed, both: written before the signal was sent, and sending orders it.
+        let until = block.asleep_until.swap(0, Ordering::Relaxed);
+        let credited = block.credited.load(Ordering::Relaxed);
+        let slept = writer.plan.weight_of(until.saturating_sub(credited));
+        let weight = slept.min(mark.weight.saturating_sub(1));
+        if weight == 0 {
+            return;
+        }
+        let rest = Mark {
+            time: until,
+            weight,
+            cpu: 0,
+            state: State::Blocked,
+            ..*mark
+        };
+        if writer.rest(rest).settles_time() {
+            block.credit(writer.plan.interval_ns, weight, 0);
+            mark.weight -= weight;
+        }
+    }
+
+    /// What the thread is doing. Where the VM tells who gave the GVL up, this one has not.
+    #[inline]
+    fn state(&self, plan: Plan, running: bool) -> State {
+        // SAFETY: the VM is up and this is a thread of its.
+        if plan.pauses || (running && unsafe { (self.hooks.may_hold_gvl)() } != 0) {
+            State::Running
+        } else {
+            State::Blocked
+        }
     }
 
     /// Whether the thread was on a CPU for at least half of the time since its last tick.
@@ -287,6 +352,7 @@ impl Shared {
             Outcome::Folded => &counters.folded,
             Outcome::Early => &counters.early,
             Outcome::InGc => &counters.in_gc,
+            Outcome::Paused => &counters.paused,
             // Counted by the safepoint that takes the sample.
             Outcome::Deferred => return,
             Outcome::AwaitingSafepoint => &counters.awaiting_safepoint,
@@ -300,7 +366,8 @@ impl Shared {
 
     /// Carries the writer's figures over to the counters.
     #[inline]
-    fn account(&self, writer: &mut Writer) {
+    pub(super) fn account(&self, writer: &mut Writer) {
+        self.counters.written.add_alone(writer.take_written());
         let missed = writer.take_missed();
         if missed != 0 {
             self.counters.missed.add(missed);
@@ -347,21 +414,28 @@ impl Shared {
             .plan
             .weight_of(clock.saturating_sub(credited))
             .min(MAX_WEIGHT);
+        let cpu = if writer.plan.both_clocks {
+            let credited = block.credited_cpu.load(Ordering::Relaxed);
+            let elapsed = clock::thread_cpu().saturating_sub(credited);
+            writer.plan.weight_of(elapsed)
+        } else {
+            0
+        };
+        let mark = Mark {
+            slot: token.slot,
+            time: now,
+            weight,
+            cpu,
+            state: State::Running,
+        };
         let outcome = if weight == 0 {
             Outcome::Early
         } else {
             // SAFETY: (I6) a safepoint: every stack is whole and GC is not running.
-            unsafe { writer.walk(&self.hooks, token.slot, now, weight) }
+            unsafe { writer.walk(&self.hooks, mark) }
         };
-        if matches!(
-            outcome,
-            Outcome::Recorded | Outcome::Folded | Outcome::RingFull
-        ) {
-            // Relaxed: as above.
-            block.credited.store(
-                credited + weight * writer.plan.interval_ns,
-                Ordering::Relaxed,
-            );
+        if outcome.settles_time() {
+            block.credit(writer.plan.interval_ns, weight, cpu);
         }
         self.count(outcome);
         self.account(writer);
@@ -378,9 +452,100 @@ impl Shared {
             return false;
         };
         // SAFETY: (I6) called by Ruby code or by an allocation: stacks are whole and GC is not running.
-        let outcome = unsafe { writer.walk(&self.hooks, slot, clock::monotonic(), 1) };
+        let outcome = unsafe {
+            writer.walk(
+                &self.hooks,
+                Mark {
+                    slot,
+                    time: clock::monotonic(),
+                    weight: 1,
+                    ..Mark::default()
+                },
+            )
+        };
         self.account(writer);
         outcome == Outcome::Recorded
+    }
+
+    /// A thread ends, on itself, of which the last record found it asleep: its time since then was sleep. For
+    /// a VM that does not tell when threads give the GVL up. Called under the GVL, outside of any handler.
+    pub(crate) fn credit_last_sleep(&self, token: Token) {
+        let Some(block) = self.registry.block(token) else {
+            return;
+        };
+        // Relaxed, here and below: only this thread's handlers write it.
+        if block.asleep_since.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(_seat) = self.sit_down() else {
+            return;
+        };
+        // SAFETY: (I1) we hold the seat.
+        let Some(writer) = (unsafe { self.writer() }) else {
+            return;
+        };
+        if writer.plan.clock != WeightClock::Wall {
+            return;
+        }
+        let now = clock::monotonic();
+        let credited = block.credited.load(Ordering::Relaxed);
+        let mut left = now.saturating_sub(credited) / writer.plan.interval_ns.max(1);
+        while left > 0 {
+            let weight = left.min(MAX_WEIGHT);
+            let mark = Mark {
+                slot: token.slot,
+                time: now,
+                weight,
+                cpu: 0,
+                state: State::Blocked,
+            };
+            if !writer.rest(mark).settles_time() {
+                break;
+            }
+            block.credit(writer.plan.interval_ns, weight, 0);
+            left -= weight;
+        }
+        self.account(writer);
+    }
+
+    /// GC marks on this thread: the stack from which it was started is recorded, if the thread is one of
+    /// ours. Marking moves nothing, and the frames are pinned by this very marking, which looks into the
+    /// ring after this.
+    pub(super) fn record_gc_cause(&self, tid: i32) {
+        // SAFETY: reads one flag of the VM, which is up: it runs this.
+        if unsafe { (self.hooks.during_gc)() } == 0 {
+            // Not a GC, but somebody who looks at what objects refer to.
+            return;
+        }
+        let Some(token) = self.registry.find(tid) else {
+            return;
+        };
+        let (Some(block), Entry::Seat(_seat)) = (self.registry.block(token), self.gate.try_enter())
+        else {
+            return;
+        };
+        // SAFETY: (I1) we hold the seat.
+        let Some(writer) = (unsafe { self.writer() }) else {
+            return;
+        };
+        if let Capture::Direct(layout) = writer.plan.capture {
+            // SAFETY: (I6) the block's thread is this thread, and GC marks its Thread.
+            if unsafe { preflight::check(layout, block.vm_thread()) }.is_err() {
+                return;
+            }
+        }
+        let mark = Mark {
+            slot: token.slot,
+            time: clock::monotonic(),
+            ..Mark::default()
+        };
+        // SAFETY: (I6) the pre-flight has passed; GC marks, and what it moves it moves later. The two
+        // hooks are for this place.
+        unsafe {
+            let cause = GcCause::from_number((self.hooks.gc_cause)());
+            writer.walk_cause(&self.hooks, (self.hooks.gc_count)(), cause, mark);
+        }
+        self.account(writer);
     }
 
     /// Takes the seat, waiting for a handler on another thread to leave it. Never in a handler.
@@ -404,6 +569,8 @@ pub unsafe fn warm_up(hooks: &VmHooks) {
     unsafe {
         (hooks.during_gc)();
         (hooks.gc_phase)();
+        (hooks.gc_count)();
+        (hooks.gc_cause)();
         (hooks.is_ruby_thread)();
         (hooks.may_hold_gvl)();
     }

@@ -18,7 +18,7 @@ pub unsafe fn in_system_call(context: *const c_void) -> Option<bool> {
         return None;
     }
     // SAFETY: the caller's promise.
-    unsafe { instruction_before(context.cast()) }.map(|instruction| instruction == SYSTEM_CALL)
+    unsafe { instructions_around(context.cast()) }.map(|around| around.contains(&SYSTEM_CALL))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -36,9 +36,10 @@ const SYSTEM_CALL: [u8; 0] = [];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 type Instruction = [u8; 0];
 
-/// The instruction that ends where the thread will go on: that of the system call, if it was in one
-/// (also when the kernel is to begin the call anew, for then it steps back only after the handler).
-unsafe fn instruction_before(context: *const libc::ucontext_t) -> Option<Instruction> {
+/// The instruction that ends where the thread will go on, and the one that begins there: a system call
+/// that was interrupted lies before; one that the kernel will begin anew it has stepped back to already
+/// (`arch/x86/kernel/signal.c`, `handle_signal`; arm64 does the same).
+unsafe fn instructions_around(context: *const libc::ucontext_t) -> Option<[Instruction; 2]> {
     // SAFETY: the caller's promise.
     #[cfg(target_arch = "x86_64")]
     let next = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize };
@@ -50,11 +51,24 @@ unsafe fn instruction_before(context: *const libc::ucontext_t) -> Option<Instruc
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     {
         let size = size_of::<Instruction>();
-        // The page before may not be there; no system call ends at the start of one in practice.
-        if next & 0xfff < size {
-            return Some(Instruction::default());
-        }
+        let place = next & 0xfff;
+        // The pages before and behind may not be there; no system call lies across two in practice.
+        let before = place >= size;
+        let at = place + size <= 0x1000;
         // SAFETY: on the page of the code that was about to run.
-        Some(unsafe { std::ptr::read_unaligned((next - size) as *const Instruction) })
+        let read =
+            |address: usize| unsafe { std::ptr::read_unaligned(address as *const Instruction) };
+        Some([
+            if before {
+                read(next - size)
+            } else {
+                Instruction::default()
+            },
+            if at {
+                read(next)
+            } else {
+                Instruction::default()
+            },
+        ])
     }
 }

@@ -12,8 +12,10 @@
 //! | [`gate`] | yes | running or not, and the producer's seat |
 //! | [`control`] | looks up | one block for each thread |
 //! | [`interrupted`] | yes | in a system call, or running |
-//! | [`counters`], [`clock`], [`errno`], [`plan`] | yes | leaves |
+//! | [`pauses`] | yes | a thread off the GVL, and what it is credited with |
+//! | [`deadlines`], [`histogram`], [`counters`], [`clock`], [`errno`], [`plan`] | yes | leaves |
 //! | [`failure`] | leaves one | what ended a profile before its stop |
+//! | [`paces`] | no | the interval in force over time |
 //! | [`scratch`] | its memory | buffers allocated before the first tick |
 //! | [`probe`] | no | memory that may not be there |
 //! | [`signal`] | no | installing and putting back |
@@ -34,12 +36,16 @@
 pub mod clock;
 pub mod control;
 pub mod counters;
+pub mod deadlines;
 pub mod errno;
 pub mod failure;
 pub mod fork;
 pub mod gate;
 pub mod handler;
+pub mod histogram;
 pub mod interrupted;
+pub mod paces;
+pub mod pauses;
 pub mod plan;
 pub mod preflight;
 pub mod probe;
@@ -51,12 +57,19 @@ pub mod tick;
 pub mod vm_hooks;
 pub mod writer;
 
+use crate::sample::State;
 use control::{Registry, ThreadIdentity, Token};
 use counters::Counters;
+use deadlines::Deadlines;
 use failure::FailureWord;
 use gate::Gate;
+use histogram::Histogram;
+use paces::Paces;
+use plan::Capture;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    fence, AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use vm_hooks::VmHooks;
 use writer::Writer;
 
@@ -72,6 +85,14 @@ pub struct Shared {
     pub hooks: VmHooks,
     /// What happened to each tick.
     pub counters: Counters,
+    /// How long handlers took.
+    pub handler_times: Histogram,
+    /// How long drains took.
+    pub drain_times: Histogram,
+    /// When ticks fall.
+    pub deadlines: Deadlines,
+    /// The interval in force, over time.
+    pub paces: Paces,
     /// Why the profile cannot go on, when it cannot.
     pub failure: FailureWord,
     registry: Registry,
@@ -87,6 +108,12 @@ pub struct Shared {
     drain_wanted: AtomicU64,
     /// The tick (token bits) that waits for a safepoint; 0 when none does.
     sample_wanted: AtomicU64,
+    /// Offset of `ec` in `rb_thread_t`; 0 if the layout is unknown.
+    thread_ec: AtomicUsize,
+    /// Times that a thread got the GVL back.
+    resumes: AtomicU64,
+    /// 1 while the tick thread is parked: who gets the GVL wakes it.
+    bell: AtomicU32,
     /// Switches of the test build.
     #[cfg(feature = "testing")]
     pub testing: testing::Switches,
@@ -107,6 +134,10 @@ impl Shared {
             gate: Gate::new(),
             hooks,
             counters: Counters::default(),
+            handler_times: Histogram::default(),
+            drain_times: Histogram::default(),
+            deadlines: Deadlines::default(),
+            paces: Paces::default(),
             failure: FailureWord::default(),
             registry: Registry::new(),
             writer: UnsafeCell::new(None),
@@ -116,6 +147,9 @@ impl Shared {
             gc_thread: AtomicI32::new(0),
             drain_wanted: AtomicU64::new(0),
             sample_wanted: AtomicU64::new(0),
+            thread_ec: AtomicUsize::new(0),
+            resumes: AtomicU64::new(0),
+            bell: AtomicU32::new(0),
             #[cfg(feature = "testing")]
             testing: testing::Switches::default(),
         }));
@@ -140,6 +174,12 @@ impl Shared {
     /// # Safety
     /// Under the GVL, with the gate closed and vacant.
     pub unsafe fn open(&self, writer: Writer) {
+        let offset = match writer.plan.capture {
+            Capture::Direct(layout) => layout.thread_ec,
+            Capture::Postponed => 0,
+        };
+        // Relaxed: the gate's opening publishes it.
+        self.thread_ec.store(offset, Ordering::Relaxed);
         // SAFETY: (I1) the caller's promise.
         unsafe { *self.writer.get() = Some(writer) };
         self.drain_done();
@@ -190,25 +230,77 @@ impl Shared {
                 // Relaxed: the thread is not signalled before this call returns.
                 block.cpu_seen.store(cpu, Ordering::Relaxed);
                 block.time_seen.store(now, Ordering::Relaxed);
+                block.credited_cpu.store(cpu, Ordering::Relaxed);
+                if let Some(state) = identity.off {
+                    block.pause.begin(now, self.frame_of(block));
+                    if state == State::Waiting {
+                        block.pause.waits(now);
+                    }
+                }
             }
             None => self.counters.threads_skipped.add_one(),
         }
         token
     }
 
-    /// Up to where the time of a live thread is credited, in ns of the profile's clock. While the gate
-    /// is closed.
+    /// Calls `visit` with each live thread's token and where its time stands. While the gate is closed.
+    pub fn each_standing(&self, mut visit: impl FnMut(Token, Standing)) {
+        for (token, block) in self.registry.live() {
+            // Relaxed, all: no handler is inside, and the gate's closing orders what the last one wrote.
+            let standing = Standing {
+                tid: block.tid(),
+                thread: block.thread(),
+                vm_thread: block.vm_thread(),
+                credited: block.credited.load(Ordering::Relaxed),
+                credited_cpu: block.credited_cpu.load(Ordering::Relaxed),
+                paused: (!block.pause.is_running()).then(|| block.pause.ready()),
+                asleep_until: if block.asleep_since.load(Ordering::Relaxed) == 0 {
+                    0
+                } else {
+                    block.asleep_until.load(Ordering::Relaxed)
+                },
+            };
+            visit(token, standing);
+        }
+    }
+
+    /// Whether no thread more can be entered before a slot is freed.
     #[must_use]
-    pub fn credited(&self, tid: i32) -> Option<u64> {
-        let block = self.registry.block(self.registry.find(tid)?)?;
-        // Relaxed: no handler is inside, and the gate's closing orders what the last one wrote.
-        Some(block.credited.load(Ordering::Relaxed))
+    pub fn is_full(&self) -> bool {
+        self.registry.is_full()
+    }
+
+    /// Nothing ticks any more.
+    pub fn deadlines_end(&self) {
+        self.deadlines.set(0, 0);
+    }
+
+    /// The slots of threads that are gone; see [`Shared::free`].
+    pub fn take_retired(&self) -> impl Iterator<Item = u16> + '_ {
+        self.registry.take_retired()
+    }
+
+    /// The last record of a slot's thread is in the tables: another thread may have the slot.
+    pub fn free(&self, slot: u16) {
+        self.registry.free(slot);
     }
 
     /// The token of the thread with that kernel id.
     #[must_use]
     pub fn find(&self, tid: i32) -> Option<Token> {
         self.registry.find(tid)
+    }
+
+    /// The token of the Thread with that VALUE; `hint` is looked at first. Without the GVL.
+    #[inline]
+    #[must_use]
+    pub fn find_thread(&self, thread: u64, hint: Option<Token>) -> Option<Token> {
+        let holds = |token: &Token| {
+            let block = self.registry.block(*token);
+            block.is_some_and(|block| block.thread() == thread)
+        };
+        hint.filter(holds)
+            .or_else(|| self.registry.find_thread(thread))
     }
 
     /// Ends the thread's rest after its last handler: who plays the signal wants every tick taken,
@@ -272,6 +364,60 @@ impl Shared {
         // Relaxed: tells a handler whose GC it is; carries no data.
         self.gc_thread.store(tid, Ordering::Relaxed);
         self.gate.wait_for_holder();
+        if self.gate.is_open() {
+            self.record_gc_cause(tid);
+        }
+    }
+
+    /// Wakes the tick thread, if it is parked.
+    #[inline]
+    fn ring_bell(&self) {
+        // SeqCst: comes after the state of who rings; pairs with the store in `park`.
+        if self.bell.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        // Relaxed: the futex's own lock orders the wake; a second ring does no harm.
+        self.bell.store(0, Ordering::Relaxed);
+        // SAFETY: wakes whoever sleeps on our own word, which is never freed (I8).
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.bell.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                1,
+            );
+        }
+    }
+
+    /// Sleeps until somebody rings, `longest_ns` at most; not at all if a thread runs, or `stop` says so.
+    /// On the tick thread.
+    fn park(&self, longest_ns: u64, stop: impl Fn() -> bool) {
+        // SeqCst: before the look at the threads; pairs with the load in `ring_bell`. Who resumes
+        // after that look sees that we are parked.
+        self.bell.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !stop() && !self.anybody_runs() {
+            self.counters.parked.add_one();
+            let longest = clock::timespec(longest_ns);
+            // SAFETY: FUTEX_WAIT reads our own word and the time, which outlive the call.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.bell.as_ptr(),
+                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                    1_u32,
+                    &raw const longest,
+                );
+            }
+        }
+        // Relaxed: who rings now rings in vain.
+        self.bell.store(0, Ordering::Relaxed);
+    }
+
+    fn anybody_runs(&self) -> bool {
+        self.registry
+            .live()
+            .any(|(_, block)| block.pause.is_running())
     }
 
     /// The VM is being torn down: no handler touches it from now on.
@@ -346,6 +492,26 @@ impl Shared {
         // Relaxed: as above.
         self.drain_wanted.store(0, Ordering::Relaxed);
     }
+}
+
+/// Where a thread's time stands when a profile ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Kernel's id.
+    pub tid: i32,
+    /// VALUE of the Thread.
+    pub thread: u64,
+    /// Address of its `rb_thread_t`.
+    pub vm_thread: usize,
+    /// Up to where its time is credited, in ns of the profile's clock.
+    pub credited: u64,
+    /// Up to where its CPU time is credited, in ns, where both are counted.
+    pub credited_cpu: u64,
+    /// The events say that it is off the GVL; from when on (ns) it waited for that, or `u64::MAX`.
+    pub paused: Option<u64>,
+    /// Up to when (ns) it was seen asleep where its last record found it; 0 if it was not. For a VM that
+    /// does not tell of pauses.
+    pub asleep_until: u64,
 }
 
 /// Switches of the test build.

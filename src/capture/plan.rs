@@ -34,6 +34,10 @@ pub enum Reading {
 pub struct Plan {
     /// What weights count.
     pub clock: WeightClock,
+    /// Weights by the CPU clock are kept beside those by the wall clock.
+    pub both_clocks: bool,
+    /// The VM tells when a thread gives the GVL up and comes back (3.2+).
+    pub pauses: bool,
     /// The interval in ns; one weight stands for one of it.
     pub interval_ns: u64,
     /// GC ticks go to the thread's next Ruby stack.

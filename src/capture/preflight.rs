@@ -112,6 +112,26 @@ impl Memory for Probe {
     }
 }
 
+/// The control frame pointer of the thread whose `rb_thread_t` is at `thread`, with its `ec` at
+/// `thread_ec`; 0 if it has no stack. Async-signal-safe.
+///
+/// # Safety
+/// `thread` is a live `rb_thread_t`, and the offset is its VM's.
+#[inline]
+#[must_use]
+pub unsafe fn control_frame(thread_ec: usize, thread: usize) -> usize {
+    if thread == 0 || thread & 7 != 0 {
+        return 0;
+    }
+    // SAFETY: (I6) as in `look`.
+    unsafe {
+        match Trusted.word(thread, thread_ec) {
+            None | Some(0) => 0,
+            Some(ec) => Trusted.word(ec, EC_CFP).unwrap_or_default(),
+        }
+    }
+}
+
 /// Checks the stack of the calling thread, whose `rb_thread_t` is at `thread`. Async-signal-safe.
 ///
 /// # Errors

@@ -15,10 +15,26 @@ pub struct VmHooks {
         frames: *mut u64,
         lines: *mut c_int,
     ) -> c_int,
+    /// `rb_profile_thread_frames` (3.3+): the same for another thread. Called under the GVL, never in the
+    /// handler.
+    pub profile_thread_frames: Option<
+        unsafe extern "C" fn(
+            thread: u64,
+            start: c_int,
+            limit: c_int,
+            frames: *mut u64,
+            lines: *mut c_int,
+        ) -> c_int,
+    >,
     /// `rb_during_gc`: non-zero while any thread is inside a GC step.
     pub during_gc: unsafe extern "C" fn() -> c_int,
     /// Phase of GC: 0 none, 1 marking, 2 sweeping.
     pub gc_phase: unsafe extern "C" fn() -> c_int,
+    /// `rb_gc_count`: number of collections begun.
+    pub gc_count: unsafe extern "C" fn() -> u64,
+    /// What the current collection was started by, as the number of a
+    /// [`GcCause`](crate::sample::GcCause). Called while marking, never in the handler.
+    pub gc_cause: unsafe extern "C" fn() -> u64,
     /// `ruby_native_thread_p`: zero on threads that Ruby does not know.
     pub is_ruby_thread: unsafe extern "C" fn() -> c_int,
     /// `ruby_thread_has_gvl_p`: zero inside a region that gave the GVL up (true does not prove the GVL).

@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::frames::FrameSet;
 use super::memory::{self, NoMemory};
-use super::profile::FrameTotals;
+use super::profile::{Counts, FrameTotals};
 use super::raw::StackNode;
 use super::tree::{Node, ROOT};
 
@@ -42,7 +42,11 @@ pub(super) fn frame_totals(
         ..FrameTotals::default()
     };
     let mut result = memory::collect(frames.as_slice().iter().map(new))?;
-    let totals = node_totals(nodes, indices, &mut result)?;
+    let own = memory::collect(nodes.iter().map(|node| node.own))?;
+    let totals = node_totals(nodes, indices, own, |frame, total| {
+        let sum = &mut result[frame].total;
+        *sum = sum.saturating_add(total);
+    })?;
     let mut edges = Positions::default();
     let mut lines = Positions::default();
     // Node numbers follow the order of first sight, so the lists come out in it too.
@@ -84,17 +88,43 @@ fn position<T>(
     Ok(list.len() - 1)
 }
 
-/// The total of every node; adds the totals of frames to `result` on the way. Depth first, without
-/// recursion: stacks may be thousands deep.
+/// Adds a column of weights by node to the frames: own and total, by `part`.
+pub(super) fn add_column(
+    nodes: &[Node],
+    indices: &[u32],
+    column: &[u64],
+    frames: &mut [FrameTotals],
+    part: fn(&mut FrameTotals) -> &mut Counts,
+) -> Result<(), NoMemory> {
+    if column.is_empty() {
+        return Ok(());
+    }
+    for (&own, &frame) in column.iter().zip(indices).skip(1) {
+        let counts = part(&mut frames[frame as usize]);
+        counts.own = counts.own.saturating_add(own);
+    }
+    let of = |node| column.get(node).copied().unwrap_or_default();
+    let own = memory::collect((0..nodes.len()).map(of))?;
+    node_totals(nodes, indices, own, |frame, total| {
+        let counts = part(&mut frames[frame]);
+        counts.total = counts.total.saturating_add(total);
+    })?;
+    Ok(())
+}
+
+/// The total of every node, out of the nodes' own weights; on the way `add` gets the totals of frames by
+/// index. Depth first, without recursion: stacks may be thousands deep.
 fn node_totals(
     nodes: &[Node],
     indices: &[u32],
-    result: &mut [FrameTotals],
+    own: Vec<u64>,
+    mut add: impl FnMut(usize, u64),
 ) -> Result<Vec<u64>, NoMemory> {
     let children = Children::of(nodes)?;
-    let mut totals = memory::collect(nodes.iter().map(|node| node.own))?;
+    let mut totals = own;
     // How many times each frame is on the path at this moment.
-    let mut on_path = memory::collect(result.iter().map(|_| 0_u32))?;
+    let frames = indices.iter().max().map_or(0, |&index| index as usize + 1);
+    let mut on_path = memory::collect((0..frames).map(|_| 0_u32))?;
     let mut node = ROOT;
     loop {
         // ROOT means «none» in the lists of children: it is nobody's child.
@@ -107,7 +137,7 @@ fn node_totals(
             let frame = indices[node as usize] as usize;
             on_path[frame] -= 1;
             if on_path[frame] == 0 {
-                result[frame].total = result[frame].total.saturating_add(total);
+                add(frame, total);
             }
             let parent = nodes[node as usize].parent;
             let above = &mut totals[parent as usize];

@@ -10,6 +10,9 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `tree.rs` | the calling-context tree, in flat arrays |
+//! | `columns.rs` | what weights are made of: states, CPU time |
+//! | `threads.rs` | totals by thread, and each thread's last stack |
+//! | `collections.rs` | the stacks that started collections |
 //! | `memory.rs` | room in a vector, or the system's refusal |
 //! | `frames.rs` | the set of distinct frames, in order of first sight |
 //! | `raw.rs` | the order and time of samples, for raw mode |
@@ -22,23 +25,31 @@
 use std::cell::Cell;
 use std::fmt;
 
-use crate::sample::{FrameLine, FRAME_GC, FRAME_MARKING, FRAME_SWEEPING, NO_SLOT};
-use crate::sample::{Frames, GcPhase, Header, Kind, FIXED_WORDS, MAX_DEPTH, MAX_RECORD_WORDS};
+use crate::sample::{FrameLine, GcCause, State, FRAME_GC, FRAME_MARKING, FRAME_SWEEPING, NO_SLOT};
+use crate::sample::{Frames, GcPhase, Header, Kind, MAX_DEPTH, MAX_RECORD_WORDS};
 
+mod collections;
+mod columns;
 mod derive;
 mod frames;
 mod memory;
 mod profile;
 mod raw;
+mod threads;
 mod tree;
 
+pub use collections::CauseTotals;
 pub use memory::NoMemory;
-pub use profile::{FrameTotals, Profile};
-pub use raw::{Point, Raw, Run, StackFrame};
+pub use profile::{Counts, FrameTotals, Profile};
+pub use raw::{Point, Raw, Run, StackFrame, Tag};
+pub use threads::{ThreadTotals, MAX_INDICES, NO_THREAD, SHARED};
 
 use raw::Start;
 
+use collections::Collections;
+use columns::{Column, Columns};
 use frames::FrameSet;
+use threads::Threads;
 use tree::{Tree, ROOT};
 
 /// What the tables keep beyond the tree.
@@ -46,6 +57,8 @@ use tree::{Tree, ROOT};
 pub struct Options {
     /// Keep the order and the time of every record ([`Profile::raw`]).
     pub raw: bool,
+    /// Records carry a weight by the CPU clock as well.
+    pub both_clocks: bool,
     /// Make every delta at least 1 µs (custom mode, where ticks have no spacing of their own).
     pub monotone_deltas: bool,
 }
@@ -96,13 +109,31 @@ struct LastStack {
     truncated: bool,
 }
 
+/// What a record adds to a stack.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    slot: u16,
+    weight: u32,
+    cpu: u32,
+    /// `None` in GC.
+    state: Option<State>,
+    time_ns: u64,
+}
+
 /// Everything that the records said so far.
 #[derive(Debug)]
 pub struct Tables {
     options: Options,
     tree: Tree,
     frames: FrameSet,
+    columns: Columns,
+    threads: Threads,
+    collections: Collections,
     points: Vec<Point>,
+    /// Thread and state of each point.
+    tags: Vec<Tag>,
+    /// Weight of each point by the CPU clock, where both clocks are counted.
+    cpu_weights: Vec<u32>,
     starts: Vec<Start>,
     last: Option<LastStack>,
     /// The last stack found no memory, so it is not known, but it is no news that it is not.
@@ -112,6 +143,8 @@ pub struct Tables {
     samples: u64,
     gc_samples: u64,
     truncated: u64,
+    states: [u64; 3],
+    cpu_samples: u64,
 }
 
 impl Tables {
@@ -122,7 +155,12 @@ impl Tables {
             options,
             tree: Tree::new(),
             frames: FrameSet::default(),
+            columns: Columns::default(),
+            threads: Threads::default(),
+            collections: Collections::new(),
             points: Vec::new(),
+            tags: Vec::new(),
+            cpu_weights: Vec::new(),
             starts: Vec::new(),
             last: None,
             unplaced: false,
@@ -130,6 +168,8 @@ impl Tables {
             samples: 0,
             gc_samples: 0,
             truncated: 0,
+            states: [0; 3],
+            cpu_samples: 0,
         }
     }
 
@@ -164,7 +204,61 @@ impl Tables {
         if last.slot == NO_SLOT {
             return false;
         }
-        self.count_stack(last, weight, time_ns).is_ok()
+        let credit = Credit {
+            slot: last.slot,
+            weight,
+            cpu: 0,
+            state: Some(State::Running),
+            time_ns,
+        };
+        self.count_stack(last, credit).is_ok()
+    }
+
+    /// The same for the last stack of the thread in `slot`, in `state`, with a weight by the CPU clock
+    /// too. Returns `false`, with nothing counted, if it has none or a weight is 2^32 or more.
+    #[must_use]
+    pub fn credit_slot(
+        &mut self,
+        slot: u16,
+        weight: u64,
+        cpu: u64,
+        state: State,
+        time_ns: u64,
+    ) -> bool {
+        let (Some((node, truncated)), Ok(weight), Ok(cpu)) = (
+            self.threads.last(slot),
+            u32::try_from(weight),
+            u32::try_from(cpu),
+        ) else {
+            return false;
+        };
+        let credit = Credit {
+            slot,
+            weight,
+            cpu,
+            state: Some(state),
+            time_ns,
+        };
+        let stack = LastStack {
+            node,
+            slot,
+            truncated,
+        };
+        self.count_stack(stack, credit).is_ok()
+    }
+
+    /// From now on the records of `slot` are those of the thread `serial`.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; its records are then no thread's.
+    pub fn thread_begins(&mut self, slot: u16, serial: u64) -> Result<(), NoMemory> {
+        self.threads.begins(slot, serial)
+    }
+
+    /// Whether a record of the thread `serial` has been counted.
+    #[must_use]
+    pub fn knows_thread(&self, serial: u64) -> bool {
+        self.threads.knows(serial)
     }
 
     /// A profile begins, or goes on after a stop, at `start_ns`: the next delta counts from here, not
@@ -182,12 +276,14 @@ impl Tables {
     pub fn forget_last(&mut self) {
         self.last = None;
         self.unplaced = false;
+        self.threads.forget_last();
     }
 
-    /// Visits every distinct real frame once, never a fake one: what GC must mark and pin (I7).
+    /// Visits every distinct real frame (once for samples, once for collections), never a fake one: what GC must mark and pin (I7).
     /// Reads only, so it may run at any time and inside itself.
-    pub fn each_frame(&self, visit: impl FnMut(u64)) {
-        self.frames.each_real(visit);
+    pub fn each_frame(&self, mut visit: impl FnMut(u64)) {
+        self.frames.each_real(&mut visit);
+        self.collections.each_real(visit);
     }
 
     /// The profile of all records. `interval_ns` spaces the samples of one record, 0 puts all of them
@@ -210,22 +306,44 @@ impl Tables {
     pub fn try_finish(&mut self, interval_ns: u64) -> Result<Profile, NoMemory> {
         let nodes = self.tree.nodes();
         let indices = derive::frame_indices(nodes, &self.frames)?;
-        let frames = derive::frame_totals(nodes, &indices, &self.frames)?;
+        let mut frames = derive::frame_totals(nodes, &indices, &self.frames)?;
+        for (column, part) in [
+            (
+                Column::Waiting,
+                FrameTotals::waiting_mut as fn(&mut _) -> &mut Counts,
+            ),
+            (Column::Blocked, FrameTotals::blocked_mut),
+            (Column::Cpu, FrameTotals::cpu_mut),
+        ] {
+            let column = self.columns.get(column);
+            derive::add_column(nodes, &indices, column, &mut frames, part)?;
+        }
+        let both = self.options.both_clocks;
+        let (gc_callers, gc_causes) = self.collections.try_finish()?;
+        let threads = self.threads.try_totals()?;
         let raw = if self.points.is_empty() {
             None
         } else {
             let stacks = derive::stack_nodes(nodes, &indices)?;
             let starts = Raw::starts(&self.points, &self.starts)?;
             let points = std::mem::take(&mut self.points);
+            let tags = std::mem::take(&mut self.tags);
+            let cpu_weights = both.then(|| std::mem::take(&mut self.cpu_weights));
             let monotone = self.options.monotone_deltas;
-            Some(Raw::new(points, stacks, starts, interval_ns, monotone))
+            let raw = Raw::new(points, stacks, starts, interval_ns, monotone);
+            Some(raw.with_tags(tags, cpu_weights))
         };
         Ok(Profile {
             samples: self.samples,
             gc_samples: self.gc_samples,
             truncated: self.truncated,
+            states: self.states,
+            cpu_samples: both.then_some(self.cpu_samples),
             frames,
             raw,
+            threads,
+            gc_callers,
+            gc_causes,
         })
     }
 
@@ -234,7 +352,12 @@ impl Tables {
     pub fn bytes(&self) -> usize {
         self.tree.bytes()
             + self.frames.bytes()
+            + self.columns.bytes()
+            + self.threads.bytes()
+            + self.collections.bytes()
             + self.points.capacity() * size_of::<Point>()
+            + self.tags.capacity() * size_of::<Tag>()
+            + self.cpu_weights.capacity() * size_of::<u32>()
             + self.scratch.capacity() * size_of::<FrameLine>()
     }
 
@@ -260,31 +383,51 @@ impl Tables {
         let header = Header(words.next().ok_or(Corrupt::Short)?);
         let kind = header.kind().ok_or(Corrupt::Kind)?;
         let length = header.words();
+        let before_frames = header.words_before_frames();
         let lengths = match kind {
-            Kind::Stack => FIXED_WORDS..=MAX_RECORD_WORDS,
-            Kind::Again | Kind::Gc => FIXED_WORDS..=FIXED_WORDS,
+            Kind::Stack | Kind::Cause => before_frames..=MAX_RECORD_WORDS,
+            Kind::Again | Kind::Rest => before_frames..=before_frames,
+            // With the number of the collection, or without.
+            Kind::Gc => before_frames..=before_frames + 1,
         };
         if !lengths.contains(&length) {
             return Err(Corrupt::Length);
         }
         let time_ns = words.next().ok_or(Corrupt::Short)?;
-        // The header has 24 bits for the weight, so this keeps all of them.
-        let weight = header.weight() as u32;
+        let numbered = kind == Kind::Cause || (kind == Kind::Gc && length > before_frames);
+        let collection = if numbered {
+            Some(words.next().ok_or(Corrupt::Short)?)
+        } else {
+            None
+        };
+        let cpu = if header.has_cpu() {
+            u32::try_from(words.next().ok_or(Corrupt::Short)?).unwrap_or(u32::MAX)
+        } else {
+            0
+        };
+        let mut credit = Credit {
+            slot: header.slot(),
+            // The header has 24 bits for the weight, so this keeps all of them.
+            weight: header.weight() as u32,
+            cpu,
+            state: Some(header.state()),
+            time_ns,
+        };
         match kind {
             Kind::Stack => {
                 self.last = None;
                 self.unplaced = true;
-                self.decode(words, length - FIXED_WORDS)?;
+                self.decode(words, length - before_frames)?;
                 let node = self.tree.descend(&self.scratch, &mut self.frames)?;
-                let truncated = header.truncated();
                 let last = LastStack {
                     node,
                     slot: header.slot(),
-                    truncated,
+                    truncated: header.truncated(),
                 };
                 self.last = Some(last);
                 self.unplaced = false;
-                self.count_stack(last, weight, time_ns)?;
+                self.threads.saw(last.slot, node, last.truncated);
+                self.count_stack(last, credit)?;
             }
             Kind::Again => {
                 let last = self.last.ok_or(if self.unplaced {
@@ -292,12 +435,32 @@ impl Tables {
                 } else {
                     Corrupt::NothingToRepeat
                 })?;
-                self.count_stack(last, weight, time_ns)?;
+                self.count_stack(last, credit)?;
+            }
+            Kind::Rest => {
+                let last = self.threads.last(credit.slot);
+                let (node, truncated) = last.ok_or(Corrupt::NothingToRepeat)?;
+                let stack = LastStack {
+                    node,
+                    slot: credit.slot,
+                    truncated,
+                };
+                self.count_stack(stack, credit)?;
             }
             Kind::Gc => {
                 let node = self.gc_node(header.phase())?;
-                self.count(node, weight, time_ns)?;
-                self.gc_samples = self.gc_samples.saturating_add(u64::from(weight));
+                credit.state = None;
+                self.count(node, credit)?;
+                self.gc_samples = self.gc_samples.saturating_add(u64::from(credit.weight));
+                if let Some(collection) = collection {
+                    self.collections.count(collection, credit.weight.into());
+                }
+            }
+            Kind::Cause => {
+                self.decode(words, length - before_frames)?;
+                let cause = GcCause::from_number(credit.weight.into());
+                let number = collection.unwrap_or_default();
+                self.collections.starts(number, cause, &self.scratch)?;
             }
         }
         Ok(())
@@ -341,26 +504,64 @@ impl Tables {
         self.tree.child_or_new(gc, phase, &mut self.frames)
     }
 
-    fn count_stack(&mut self, stack: LastStack, weight: u32, time_ns: u64) -> Result<(), NoMemory> {
-        self.count(stack.node, weight, time_ns)?;
+    fn count_stack(&mut self, stack: LastStack, credit: Credit) -> Result<(), NoMemory> {
+        self.count(stack.node, credit)?;
         if stack.truncated {
-            self.truncated = self.truncated.saturating_add(u64::from(weight));
+            self.truncated = self.truncated.saturating_add(credit.weight.into());
         }
         Ok(())
     }
 
-    /// Counts everywhere, or, without memory for raw, nowhere.
-    fn count(&mut self, node: u32, weight: u32, time_ns: u64) -> Result<(), NoMemory> {
-        if self.options.raw && node != ROOT && weight > 0 {
-            let point = Point {
-                node,
-                weight,
-                time_ns,
-            };
-            memory::push(&mut self.points, point)?;
+    /// Counts everywhere, or, without memory, nowhere.
+    fn count(&mut self, node: u32, credit: Credit) -> Result<(), NoMemory> {
+        let weight = u64::from(credit.weight);
+        let cpu = u64::from(credit.cpu);
+        let column = match credit.state {
+            Some(State::Waiting) => Some(Column::Waiting),
+            Some(State::Blocked) => Some(Column::Blocked),
+            Some(State::Running) | None => None,
+        };
+        let both = self.options.both_clocks;
+        let raw = self.options.raw && node != ROOT && credit.weight > 0;
+        if raw {
+            memory::reserve(&mut self.points, 1)?;
+            memory::reserve(&mut self.tags, 1)?;
+            if both {
+                memory::reserve(&mut self.cpu_weights, 1)?;
+            }
         }
-        self.samples = self.samples.saturating_add(u64::from(weight));
-        self.tree.credit(node, u64::from(weight));
+        if let Some(column) = column {
+            self.columns.make_room(column, node)?;
+        }
+        if both {
+            self.columns.make_room(Column::Cpu, node)?;
+        }
+        let thread = self.threads.index(credit.slot)?;
+        self.threads.credit(thread, credit.state, weight, cpu);
+        if let Some(state) = credit.state {
+            let sum = &mut self.states[state as usize];
+            *sum = sum.saturating_add(weight);
+        }
+        if let Some(column) = column {
+            self.columns.add(column, node, weight);
+        }
+        if both {
+            self.cpu_samples = self.cpu_samples.saturating_add(cpu);
+            self.columns.add(Column::Cpu, node, cpu);
+        }
+        if raw {
+            self.points.push(Point {
+                node,
+                weight: credit.weight,
+                time_ns: credit.time_ns,
+            });
+            self.tags.push(Tag::new(thread, credit.state));
+            if both {
+                self.cpu_weights.push(credit.cpu);
+            }
+        }
+        self.samples = self.samples.saturating_add(weight);
+        self.tree.credit(node, weight);
         Ok(())
     }
 }

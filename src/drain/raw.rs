@@ -8,6 +8,7 @@ use static_assertions::assert_eq_size;
 
 use super::memory::{self, NoMemory};
 use super::tree::ROOT;
+use crate::sample::State;
 
 const NS_PER_US: u64 = 1000;
 
@@ -23,6 +24,42 @@ pub struct Point {
 }
 
 assert_eq_size!(Point, [u64; 2]);
+
+/// Whose a point is, and in what state: `thread:30 | state:2`, highest bits first; state 3 is GC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(u32);
+
+const IN_GC: u32 = 3;
+const NOBODY: u32 = u32::MAX >> 2;
+
+impl Tag {
+    pub(super) fn new(thread: u32, state: Option<State>) -> Self {
+        let state = state.map_or(IN_GC, |state| state as u32);
+        Self(thread.min(NOBODY) << 2 | state)
+    }
+
+    /// Index in [`Profile::threads`](super::Profile::threads); `None` for samples that are no thread's.
+    #[must_use]
+    pub const fn thread(self) -> Option<u32> {
+        match self.0 >> 2 {
+            NOBODY => None,
+            thread => Some(thread),
+        }
+    }
+
+    /// What the thread was doing; `None` in GC.
+    #[must_use]
+    pub const fn state(self) -> Option<State> {
+        match self.0 & 3 {
+            0 => Some(State::Running),
+            1 => Some(State::Waiting),
+            2 => Some(State::Blocked),
+            _ => None,
+        }
+    }
+}
+
+assert_eq_size!(Tag, u32);
 
 /// Consecutive samples with the same stack, lines included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +95,10 @@ pub(super) struct StackNode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw {
     points: Vec<Point>,
+    /// As many as points, or none.
+    tags: Vec<Tag>,
+    /// As many as points, where both clocks were counted.
+    cpu_weights: Option<Vec<u32>>,
     nodes: Vec<StackNode>,
     /// Index of the first sample after each start, and the start's time in µs.
     starts: Vec<(u64, u64)>,
@@ -75,11 +116,38 @@ impl Raw {
     ) -> Self {
         Self {
             points,
+            tags: Vec::new(),
+            cpu_weights: None,
             nodes,
             starts,
             interval_ns,
             monotone_deltas,
         }
+    }
+
+    pub(super) fn with_tags(mut self, tags: Vec<Tag>, cpu_weights: Option<Vec<u32>>) -> Self {
+        self.tags = tags;
+        self.cpu_weights = cpu_weights;
+        self
+    }
+
+    /// One tag per sample, as [`Raw::timestamps_us`] has one time.
+    pub fn sample_tags(&self) -> impl Iterator<Item = Tag> + '_ {
+        let weights = self.points.iter().map(|point| point.weight as usize);
+        let tags = self.tags.iter().zip(weights);
+        tags.flat_map(|(&tag, weight)| std::iter::repeat_n(tag, weight))
+    }
+
+    /// One weight by the CPU clock per run; `None` unless both clocks were counted.
+    pub fn run_cpu_weights(&self) -> Option<impl Iterator<Item = u64> + '_> {
+        let weights = self.cpu_weights.as_deref()?;
+        let mut done = 0;
+        let chunks = self.points.chunk_by(|a, b| a.node == b.node);
+        Some(chunks.map(move |chunk| {
+            let part = weights.get(done..done + chunk.len()).unwrap_or_default();
+            done += chunk.len();
+            part.iter().map(|&weight| u64::from(weight)).sum()
+        }))
     }
 
     /// Index of the first sample after each start, and the start's time in µs.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ringprof_core::drain::{Corrupt, FrameTotals, Options, Profile, Raw, Tables};
-use ringprof_core::sample::{FrameLine, GcPhase, Header, Kind, NO_SLOT};
+use ringprof_core::sample::{FrameLine, GcPhase, Header, Kind, State, NO_SLOT};
 use ringprof_core::sample::{FRAME_GC, FRAME_MARKING, FRAME_SWEEPING, MAX_DEPTH, MAX_WEIGHT};
 
 const CASES: u32 = if cfg!(miri) { 8 } else { 256 };
@@ -178,6 +178,7 @@ fn count(samples: &[Sample]) -> Profile {
         let in_gc = stack.last().is_some_and(|root| root.frame == FRAME_GC);
         profile.samples += 1;
         profile.gc_samples += u64::from(in_gc);
+        profile.states[State::Running as usize] += u64::from(!in_gc);
         profile.truncated += u64::from(*truncated);
         let mut seen = BTreeSet::new();
         let mut callee = None;
@@ -282,7 +283,7 @@ proptest! {
         interval_ns in prop_oneof![Just(0_u64), 1..50_000_u64],
         monotone_deltas in any::<bool>(),
     ) {
-        let mut tables = tables_from(Options { raw: true, monotone_deltas }, START_NS);
+        let mut tables = tables_from(Options { raw: true, monotone_deltas, both_clocks: false }, START_NS);
         let mut samples = run(&mut tables, &steps);
         let profile = tables.finish(interval_ns);
         samples.retain(|sample| !sample.stack.is_empty());
@@ -326,7 +327,7 @@ proptest! {
         start_ns in any::<u64>(),
         interval_ns in any::<u64>(),
     ) {
-        let mut tables = tables_from(Options { raw: true, monotone_deltas: true }, start_ns);
+        let mut tables = tables_from(Options { raw: true, monotone_deltas: true, both_clocks: false }, start_ns);
         for (header, words, credit) in records {
             let (samples, nodes) = (tables.samples(), tables.nodes());
             let inserted = tables.insert([header].into_iter().chain(words));
@@ -403,6 +404,7 @@ fn words_after_the_record_are_not_read() {
 fn a_weight_of_0_is_seen_and_counts_nothing() {
     let mut tables = tables_from(
         Options {
+            both_clocks: false,
             raw: true,
             monotone_deltas: false,
         },
@@ -431,6 +433,7 @@ fn a_credit_that_no_point_can_carry_is_refused() {
 fn the_largest_weights_add_up() {
     let mut tables = tables_from(
         Options {
+            both_clocks: false,
             raw: true,
             monotone_deltas: false,
         },
@@ -496,6 +499,7 @@ fn deep_recursion_is_counted_once_a_sample() {
 #[test]
 fn deltas_after_a_pause_count_from_the_second_start() {
     let options = Options {
+        both_clocks: false,
         raw: true,
         monotone_deltas: false,
     };

@@ -106,6 +106,7 @@ fn records() -> Vec<Record> {
 
 fn tables() -> Tables {
     let options = Options {
+        both_clocks: false,
         raw: true,
         monotone_deltas: false,
     };

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ringprof_core::sample::{FrameLine, Frames, GcPhase, Header, Kind};
+use ringprof_core::sample::{FrameLine, Frames, GcPhase, Header, Kind, State};
 use ringprof_core::sample::{MAX_DEPTH, MAX_RECORD_WORDS, MAX_WEIGHT};
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 256 };
@@ -62,7 +62,21 @@ fn decode(words: &[u64]) -> Vec<FrameLine> {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Stack), Just(Kind::Again), Just(Kind::Gc)]
+    prop_oneof![
+        Just(Kind::Stack),
+        Just(Kind::Again),
+        Just(Kind::Gc),
+        Just(Kind::Cause),
+        Just(Kind::Rest),
+    ]
+}
+
+fn state() -> impl Strategy<Value = State> {
+    prop_oneof![
+        Just(State::Running),
+        Just(State::Waiting),
+        Just(State::Blocked)
+    ]
 }
 
 fn phase() -> impl Strategy<Value = GcPhase> {
@@ -111,8 +125,15 @@ proptest! {
         words in 0..=MAX_RECORD_WORDS,
         slot in any::<u16>(),
         weight in 0..=MAX_WEIGHT,
+        state in state(),
+        cpu in any::<bool>(),
     ) {
-        let header = Header::new(kind, phase, truncated, words, slot, weight);
+        let plain = Header::new(kind, phase, truncated, words, slot, weight);
+        prop_assert!(!plain.has_cpu());
+        prop_assert_eq!(plain.state(), State::Running);
+        let header = if cpu { plain.with_cpu() } else { plain }.in_state(state);
+        prop_assert_eq!(header.has_cpu(), cpu);
+        prop_assert_eq!(header.state(), state);
         prop_assert_eq!(header.kind(), Some(kind));
         prop_assert_eq!(header.phase(), phase);
         prop_assert_eq!(header.truncated(), truncated);
@@ -131,10 +152,11 @@ proptest! {
     #[test]
     fn any_word_reads_as_a_header(word in any::<u64>()) {
         let header = Header(word);
-        prop_assert_eq!(header.kind().is_some(), matches!(word & 7, 1..=3));
+        prop_assert_eq!(header.kind().is_some(), matches!(word & 7, 1..=5));
         prop_assert!(header.weight() <= MAX_WEIGHT);
-        prop_assert!(header.words() <= usize::from(u16::MAX));
-        let _ = (header.phase(), header.truncated(), header.slot());
+        prop_assert!(header.words() < 1 << 13);
+        prop_assert!(header.words_before_frames() <= 4);
+        let _ = (header.phase(), header.truncated(), header.slot(), header.state());
     }
 }
 
@@ -142,6 +164,7 @@ proptest! {
 fn the_deepest_stack_of_escapes_fits_the_longest_record() {
     let frames = vec![FrameLine::new(u64::MAX, i32::MIN); MAX_DEPTH];
     let words = encode(&frames);
-    assert_eq!(words.len() + 2, MAX_RECORD_WORDS);
+    // Header, time, number of the collection, weight by the CPU clock.
+    assert_eq!(words.len() + 4, MAX_RECORD_WORDS);
     assert_eq!(decode(&words), frames);
 }

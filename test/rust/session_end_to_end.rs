@@ -156,6 +156,7 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
 }
 
 const VM: VmFacts = VmFacts {
+    pauses: false,
     layout: Some(LAYOUT),
     pseudo_root: 0,
 };
@@ -447,10 +448,10 @@ fn stacks_above_the_high_water_mark_are_folded_and_none_of_their_time_is_lost() 
         let (stats, profile) = profiler.end();
         assert_eq!((stats.counts.missed, stats.counts.ring_full), (0, 0));
         assert!(stats.counts.high_water_words >= 2 * MAX_RECORD_WORDS as u64);
-        assert!(own(&profile, stacks[1][0].frame) >= 20);
-        assert!(own(&profile, small[0].frame) >= 20);
         time.to_last_of(&profile)
             .assert_is(profile.samples, INTERVAL, "folded");
+        assert!(own(&profile, stacks[1][0].frame) >= 20);
+        assert!(own(&profile, small[0].frame) >= 20);
     }
 }
 
@@ -631,14 +632,15 @@ fn every_frame_is_marked_from_the_ring_to_the_result_and_nothing_else_is() {
     let all = frames_of(&stacks);
     assert_eq!(marked(&profiler), &all | &thread);
     assert!(profiler.stop());
-    assert_eq!(marked(&profiler), all);
+    // The Thread too: results say what it is called.
+    assert_eq!(marked(&profiler), &all | &thread);
     assert!(profiler.profile().is_some());
-    assert_eq!(marked(&profiler), all);
+    assert_eq!(marked(&profiler), &all | &thread);
     // Lent while it is turned into names, and a new profile may begin.
     let lent = profiler.lend().expect("memory").expect("a profile");
-    assert_eq!(marked(&profiler), all);
+    assert_eq!(marked(&profiler), &all | &thread);
     assert!(profiler.take_back(&lent, false));
-    assert_eq!(marked(&profiler), all);
+    assert_eq!(marked(&profiler), &all | &thread);
     profiler.profile_read();
     assert_eq!(marked(&profiler), HashSet::new());
 }
@@ -932,7 +934,7 @@ fn slots_of_threads_that_ended_are_used_again() {
             let worker = Worker::spawn(false);
             profiler.thread_born(worker.identity);
             assert_eq!(profiler.stats().threads, 2);
-            profiler.thread_died(worker.identity.tid);
+            profiler.thread_died(worker.identity, None);
             assert_eq!(profiler.stats().threads, 1);
             worker.join();
         }

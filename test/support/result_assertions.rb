@@ -9,7 +9,10 @@ module ResultAssertions
     raw raw_lines raw_sample_timestamps raw_timestamp_deltas
   ].freeze
   RAW_KEYS = RESULT_KEYS.last(4).freeze
+  # What StackProf does not have, behind its keys; in timed modes.
+  EXTRA_KEYS = %i[states threads gc_causes cpu_samples raw_threads raw_states raw_cpu_weights gc_callers].freeze
   FRAME_KEYS = %i[name file line total_samples samples edges lines].freeze
+  EXTRA_FRAME_KEYS = %i[states cpu_samples cpu_total_samples].freeze
 
   # One run of equal stacks: root first, and one line for each frame.
   Group = Struct.new(:ids, :lines, :weight)
@@ -28,12 +31,34 @@ module ResultAssertions
 
   def assert_valid_hash(results)
     assert_instance_of Hash, results
-    assert_equal RESULT_KEYS & results.keys, results.keys, "keys or their order"
-    assert_equal RESULT_KEYS - RAW_KEYS, results.keys - RAW_KEYS
+    timed = %i[wall cpu cpu_and_wall].include?(results[:mode])
+    assert_equal RESULT_KEYS & results.keys, results.keys.first((RESULT_KEYS & results.keys).size), "keys or their order"
+    assert_equal RESULT_KEYS - RAW_KEYS, results.keys - RAW_KEYS - (timed ? EXTRA_KEYS : [])
     assert_equal 1.2, results[:version]
-    assert_includes %i[wall cpu object custom], results[:mode]
+    assert_includes %i[wall cpu cpu_and_wall object custom], results[:mode]
     assert_operator results[:missed_samples], :>=, 0
     assert_includes 0..results[:samples], results[:gc_samples]
+    assert_valid_extras(results) if timed
+  end
+
+  # States and threads are parts of the whole.
+  def assert_valid_extras(results)
+    assert_equal results[:samples], results[:states].values.sum, "each sample has a state"
+    assert_equal results[:gc_samples], results[:states][:gc]
+    threads = results[:threads]
+    of_threads = threads.sum { |thread| thread[:samples] }
+    assert_operator of_threads, :<=, results[:samples]
+    threads.each { |thread| assert_equal thread[:samples], thread[:states].values.sum }
+    assert_operator results[:gc_causes].values.sum { |cause| cause[:samples] }, :<=, results[:gc_samples]
+    results[:gc_callers].each_value { |frame| assert_includes 0..results[:gc_samples], frame[:total_samples] }
+    assert_valid_tags(results, of_threads) if results.key?(:raw)
+  end
+
+  def assert_valid_tags(results, of_threads)
+    size = results[:raw_sample_timestamps].size
+    assert_equal [size, size], results.values_at(:raw_threads, :raw_states).map(&:size)
+    assert_equal results[:states].reject { |_state, count| count.zero? }, results[:raw_states].tally if size == results[:samples]
+    assert_equal of_threads, results[:raw_threads].compact.size if size == results[:samples]
   end
 
   def assert_valid_frames(results)
@@ -41,7 +66,7 @@ module ResultAssertions
     assert_equal results[:samples], frames.each_value.sum { |frame| frame[:samples] }, "each sample has one leaf"
     frames.each do |id, frame|
       assert_includes 0...(2**53), id
-      assert_empty frame.keys - FRAME_KEYS
+      assert_empty frame.keys - FRAME_KEYS - EXTRA_FRAME_KEYS
       refute_predicate frame, :frozen?
       assert_valid_place(frame)
       assert_includes 1..results[:samples], frame[:total_samples]

@@ -3,10 +3,10 @@
 use crate::guard::{entry, protect, Failure};
 use crate::gvl::Gvl;
 use crate::state::{self, with, with_session};
-use crate::values::{boolean, define_method, define_method_any, NIL, TRUE};
-use crate::{allocations, hooks, options, results, stats, threads};
+use crate::values::{boolean, define_method, define_method_any, try_call, NIL, TRUE};
+use crate::{allocations, hooks, options, results, stats, thread_events, threads};
 use rb_sys::VALUE;
-use ringprof_core::config::Mode;
+use ringprof_core::config::Threads;
 use ringprof_core::session::VmFacts;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,8 +21,9 @@ pub fn define(_: Gvl) -> Result<(), Failure> {
             define_method(module, c"running?", is_running);
             define_method(module, c"sample", sample);
             define_method(module, c"use_postponed_job!", use_postponed_job);
-            define_method(module, c"stats", self::stats);
             let native = rb_sys::rb_define_module_under(module, c"Native".as_ptr());
+            define_method(native, c"stats", self::stats);
+            define_method(native, c"options", self::options);
             define_method(native, c"take", take);
             define_method(native, c"ready?", is_ready);
             define_method(native, c"out", out);
@@ -47,6 +48,12 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
             return Ok(boolean(false));
         }
         let options = options::read(keywords)?;
+        let kept = if keywords == NIL {
+            // SAFETY: no preconditions.
+            protect(|| unsafe { rb_sys::rb_hash_new() })?
+        } else {
+            try_call(keywords, c"dup", &[])?
+        };
         let starter = threads::current();
         let unsafe_to_walk = hooks::unsafe_to_walk();
         if unsafe_to_walk.is_none() && options.config.mode.is_timed() {
@@ -54,7 +61,7 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
         }
         allocations::prepare(gvl, options.config.mode)?;
         // The last call of Ruby: from here on nobody else runs, and the Threads found stay alive.
-        let others = if options.config.mode == Mode::Cpu {
+        let others = if options.config.mode.is_timed() && options.config.threads == Threads::All {
             threads::others(starter)?
         } else {
             Vec::new()
@@ -73,13 +80,19 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
             let facts = VmFacts {
                 layout: state.layout.filter(|_| postponed.is_none()),
                 pseudo_root: state.pseudo_root,
+                pauses: thread_events::KNOWN,
             };
             state
                 .session
                 .start(options.config, facts, starter, &others)?;
+            if options.config.mode.is_timed() {
+                // Before anybody else can have the GVL.
+                thread_events::watch();
+            }
             state.kept.metadata = options.metadata;
             state.kept.interval = options.interval;
             state.kept.out = options.out;
+            state.kept.options = kept;
             state.aggregate = options.aggregate;
             state.raise_failure = options.raise_failure;
             state.allocations = 0;
@@ -93,6 +106,7 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
         }
         if let Err(failure) = allocations::watch(gvl, options.config.mode) {
             with_session(gvl, |session| session.stop());
+            thread_events::unwatch();
             return Err(failure);
         }
         Ok(TRUE)
@@ -130,6 +144,7 @@ unsafe extern "C" fn stop(_: VALUE) -> VALUE {
         });
         if stopped || failure.is_some() {
             threads::unwatch();
+            thread_events::unwatch();
         }
         match failure {
             Some(failure) if raise => Err(Failure::Failed(format!(
@@ -169,6 +184,11 @@ unsafe extern "C" fn is_ready(_: VALUE) -> VALUE {
 
 unsafe extern "C" fn out(_: VALUE) -> VALUE {
     entry(|gvl| Ok(state::with(gvl, |state| state.kept.out)))
+}
+
+/// The keywords of the last start, a Hash.
+unsafe extern "C" fn options(_: VALUE) -> VALUE {
+    entry(|gvl| Ok(state::with(gvl, |state| state.kept.options)))
 }
 
 unsafe extern "C" fn hold(_: VALUE) -> VALUE {

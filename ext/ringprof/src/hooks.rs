@@ -6,6 +6,7 @@ use crate::values::{self, symbol, NIL};
 use rb_sys::VALUE;
 use ringprof_core::capture::preflight::{self, Layout};
 use ringprof_core::capture::vm_hooks::VmHooks;
+use ringprof_core::sample::GcCause;
 use static_assertions::assert_eq_size;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,9 @@ pub fn table() -> VmHooks {
     unsafe { prepare() };
     VmHooks {
         profile_frames,
+        profile_thread_frames: thread_frames(),
+        gc_count,
+        gc_cause,
         during_gc: rb_sys::rb_during_gc,
         gc_phase,
         is_ruby_thread: rb_sys::ruby_native_thread_p,
@@ -68,6 +72,53 @@ unsafe extern "C" fn profile_frames(
     unsafe { rb_sys::rb_profile_frames(start, limit, frames, lines) }
 }
 
+#[cfg(ruby_gte_3_3)]
+const fn thread_frames(
+) -> Option<unsafe extern "C" fn(u64, c_int, c_int, *mut u64, *mut c_int) -> c_int> {
+    extern "C" {
+        fn rb_profile_thread_frames(
+            thread: VALUE,
+            start: c_int,
+            limit: c_int,
+            frames: *mut VALUE,
+            lines: *mut c_int,
+        ) -> c_int;
+    }
+    Some(rb_profile_thread_frames)
+}
+
+#[cfg(not(ruby_gte_3_3))]
+const fn thread_frames(
+) -> Option<unsafe extern "C" fn(u64, c_int, c_int, *mut u64, *mut c_int) -> c_int> {
+    None
+}
+
+unsafe extern "C" fn gc_count() -> u64 {
+    // SAFETY: reads one number of the VM, which is up.
+    unsafe { rb_sys::rb_gc_count() as u64 }
+}
+
+/// The Symbols of what starts a collection, by number of the core's `GcCause`; 0 where the VM does not
+/// tell.
+static CAUSES: [AtomicU64; GcCause::ALL.len()] = [const { AtomicU64::new(0) }; GcCause::ALL.len()];
+static GC_BY: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" fn gc_cause() -> u64 {
+    // Relaxed, all: set at load.
+    let key = GC_BY.load(Ordering::Relaxed);
+    if key == 0 {
+        return 0;
+    }
+    // SAFETY: a Symbol key returns without allocation, and it was tried at load.
+    let by = unsafe { rb_sys::rb_gc_latest_gc_info(key) };
+    let is = |cause: &GcCause| CAUSES[*cause as usize].load(Ordering::Relaxed) == by;
+    GcCause::ALL
+        .iter()
+        .skip(1)
+        .find(|cause| is(cause))
+        .map_or(0, |&cause| cause as u64)
+}
+
 /// The Symbols that `rb_gc_latest_gc_info` takes and gives; immortal.
 static STATE: AtomicU64 = AtomicU64::new(0);
 static MARKING: AtomicU64 = AtomicU64::new(0);
@@ -94,17 +145,28 @@ unsafe fn prepare() {
     // Relaxed, all: see `gc_phase`.
     MARKING.store(symbol(c"marking"), Ordering::Relaxed);
     SWEEPING.store(symbol(c"sweeping"), Ordering::Relaxed);
-    let state = symbol(c"state");
-    // A GC of another make may not know the key and raise: then phases stay unknown.
-    let known = crate::guard::protect(|| {
-        // SAFETY: a Symbol key.
-        unsafe { rb_sys::rb_gc_latest_gc_info(state) }
-    });
-    if known.is_ok() {
-        STATE.store(state, Ordering::Relaxed);
-    } else {
-        // SAFETY: forgets the error that rb_protect left.
-        unsafe { rb_sys::rb_set_errinfo(NIL) };
+    for (cause, name) in [
+        (GcCause::NewObject, c"newobj"),
+        (GcCause::Malloc, c"malloc"),
+        (GcCause::Method, c"method"),
+        (GcCause::CApi, c"capi"),
+        (GcCause::Stress, c"stress"),
+    ] {
+        CAUSES[cause as usize].store(symbol(name), Ordering::Relaxed);
+    }
+    for (key, place) in [(c"state", &STATE), (c"gc_by", &GC_BY)] {
+        let key = symbol(key);
+        // A GC of another make may not know the key and raise: then its answer stays unknown.
+        let known = crate::guard::protect(|| {
+            // SAFETY: a Symbol key.
+            unsafe { rb_sys::rb_gc_latest_gc_info(key) }
+        });
+        if known.is_ok() {
+            place.store(key, Ordering::Relaxed);
+        } else {
+            // SAFETY: forgets the error that rb_protect left.
+            unsafe { rb_sys::rb_set_errinfo(NIL) };
+        }
     }
     jobs::prepare();
 }

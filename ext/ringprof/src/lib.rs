@@ -11,13 +11,16 @@
 //! | [`hooks`] | the VM as the core sees it; every fork by Ruby version |
 //! | [`options`] | keywords → configuration |
 //! | [`results`], [`names`] | profile → StackProf's Hash |
+//! | [`extras`] | what that Hash has beyond StackProf's keys |
 //! | [`allocations`] | object mode's tracepoint |
 //! | [`threads`] | threads born and gone |
+//! | [`thread_events`] | threads that give the GVL up and come back |
 //! | [`shutdown`] | exits |
 //! | [`stats`] | self-report → Hash |
 
 mod allocations;
 mod api;
+mod extras;
 #[cfg(feature = "testing")]
 mod faults;
 mod guard;
@@ -31,6 +34,7 @@ mod state;
 mod stats;
 #[cfg(feature = "testing")]
 mod testing;
+mod thread_events;
 mod threads;
 mod values;
 

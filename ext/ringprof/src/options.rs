@@ -3,7 +3,7 @@
 use crate::guard::{protect, Failure};
 use crate::values::{lookup, symbol, truthy, FALSE, NIL};
 use rb_sys::VALUE;
-use ringprof_core::config::{Config, Mode, Refusal, TickChoice};
+use ringprof_core::config::{Config, Mode, Refusal, Threads, TickChoice};
 use std::ffi::CStr;
 
 /// A start's keywords.
@@ -44,7 +44,7 @@ pub fn read(keywords: VALUE) -> Result<Options, Failure> {
         mode if !truthy(mode) => Mode::Wall,
         mode => named(
             mode,
-            &[c"wall", c"cpu", c"object", c"custom"],
+            &[c"wall", c"cpu", c"cpu_and_wall", c"object", c"custom"],
             Refusal::Mode,
         )
         .and_then(Mode::from_name)?,
@@ -65,6 +65,18 @@ pub fn read(keywords: VALUE) -> Result<Options, Failure> {
             Refusal::Tick,
         )
         .and_then(TickChoice::from_name)?;
+    }
+    let threads = get(c"threads");
+    if truthy(threads) {
+        config.threads =
+            named(threads, &[c"all", c"current"], Refusal::Threads).and_then(Threads::from_name)?;
+    }
+    let overhead = get(c"max_overhead");
+    if truthy(overhead) {
+        config.budget_ppm = Config::check_overhead(to_float(overhead)?)?;
+        if config.tick == TickChoice::Timer {
+            return Err(Refusal::OverheadOfTimer.into());
+        }
     }
     let raise_failure = match get(c"on_failure") {
         NIL | FALSE => std::env::var_os("RINGPROF_ON_FAILURE").is_none_or(|value| value != "warn"),
@@ -105,6 +117,17 @@ fn to_integer(value: VALUE) -> Result<i64, Failure> {
     protect(|| {
         // SAFETY: any VALUE; raises TypeError or RangeError.
         number = unsafe { rb_sys::rb_num2int(value) };
+        NIL
+    })?;
+    Ok(number)
+}
+
+/// What `Float()` makes of a number; anything else is a `TypeError`.
+fn to_float(value: VALUE) -> Result<f64, Failure> {
+    let mut number = 0.0;
+    protect(|| {
+        // SAFETY: any VALUE; raises TypeError.
+        number = unsafe { rb_sys::rb_num2dbl(value) };
         NIL
     })?;
     Ok(number)

@@ -7,8 +7,10 @@
 //! | `:samples`, `:gc_samples` | sums of weights |
 //! | `:missed_samples` | intervals that were credited to no stack |
 //! | `:frames` | `{id => {name, file, line, total_samples, samples, edges, lines}}`, in order of first sight |
+//! | more | see [`extras`] |
 //! | `:raw`, `:raw_lines`, `:raw_sample_timestamps`, `:raw_timestamp_deltas` | with `raw: true`, when a stack was recorded |
 
+use crate::extras;
 use crate::guard::{protect, Failure};
 use crate::gvl::Gvl;
 use crate::names;
@@ -18,6 +20,7 @@ use rb_sys::VALUE;
 use ringprof_core::config::Mode;
 use ringprof_core::drain::{FrameTotals, NoMemory, Profile, Raw, StackFrame};
 use ringprof_core::sample::MAX_DEPTH;
+use ringprof_core::session::Finished;
 use std::ffi::c_long;
 
 /// Integers that are handed to an Array at a time.
@@ -45,7 +48,8 @@ pub fn take(gvl: Gvl) -> Result<VALUE, Failure> {
     let missed = with_session(gvl, |session| session.missed());
     let mode = with_session(gvl, |session| session.config().mode);
     let aggregate = with(gvl, |state| state.aggregate);
-    let built = build(&profile, kept, missed, mode, aggregate, &mut stack);
+    let built = extras::names(&profile)
+        .and_then(|names| build(&profile, &names, kept, missed, mode, aggregate, &mut stack));
     with(gvl, |state| {
         if state.session.take_back(&profile, built.is_ok()) {
             state.kept.metadata = kept.metadata;
@@ -56,7 +60,8 @@ pub fn take(gvl: Gvl) -> Result<VALUE, Failure> {
 
 /// The Hash of a profile whose frames are marked.
 fn build(
-    profile: &Profile,
+    finished: &Finished,
+    names: &[Option<String>],
     kept: Kept,
     missed: u64,
     mode: Mode,
@@ -64,6 +69,7 @@ fn build(
     // Owned out there, because a raise would jump over it in here (I11).
     stack: &mut Vec<StackFrame>,
 ) -> Result<VALUE, Failure> {
+    let profile = finished.profile();
     protect(|| {
         let keys = Keys::new();
         // SAFETY: Ruby objects, all on this stack until they are in `hash`.
@@ -91,10 +97,7 @@ fn build(
             );
             let frames = rb_sys::rb_hash_new();
             set(c"frames", frames);
-            for totals in &profile.frames {
-                let frame = frame(&keys, profile, totals, aggregate);
-                rb_sys::rb_hash_aset(frames, integer(totals.frame), frame);
-            }
+            fill(frames, &keys, &profile.frames, aggregate, profile);
             if let Some(raw) = &profile.raw {
                 let (stacks, lines) = raw_arrays(profile, raw, stack);
                 set(c"raw", stacks);
@@ -102,9 +105,33 @@ fn build(
                 set(c"raw_sample_timestamps", numbers(raw.timestamps_us()));
                 set(c"raw_timestamp_deltas", numbers(raw.deltas_us()));
             }
+            if mode.is_timed() {
+                extras::add(hash, finished, names);
+                let callers = rb_sys::rb_hash_new();
+                set(c"gc_callers", callers);
+                fill(callers, &keys, &profile.gc_callers, aggregate, profile);
+            }
             hash
         }
     })
+}
+
+/// Puts frames into a Hash by their ids.
+unsafe fn fill(
+    hash: VALUE,
+    keys: &Keys,
+    frames: &[FrameTotals],
+    aggregate: bool,
+    profile: &Profile,
+) {
+    for totals in frames.iter().filter(|totals| totals.total > 0) {
+        // SAFETY: Ruby objects on this stack until they are in `hash`.
+        unsafe {
+            let frame = frame(keys, frames, totals, aggregate);
+            extras::add_to_frame(frame, totals, profile.cpu_samples.is_some());
+            rb_sys::rb_hash_aset(hash, integer(totals.frame), frame);
+        }
+    }
 }
 
 /// The Symbols of a frame.
@@ -132,7 +159,12 @@ impl Keys {
     }
 }
 
-unsafe fn frame(keys: &Keys, profile: &Profile, totals: &FrameTotals, aggregate: bool) -> VALUE {
+unsafe fn frame(
+    keys: &Keys,
+    frames: &[FrameTotals],
+    totals: &FrameTotals,
+    aggregate: bool,
+) -> VALUE {
     // SAFETY: Ruby objects on this stack until they are in `hash`, which is returned.
     unsafe {
         let hash = rb_sys::rb_hash_new();
@@ -147,11 +179,11 @@ unsafe fn frame(keys: &Keys, profile: &Profile, totals: &FrameTotals, aggregate:
         if !aggregate {
             return hash;
         }
-        if !totals.edges.is_empty() {
+        if totals.edges.iter().any(|&(_, weight)| weight > 0) {
             let edges = rb_sys::rb_hash_new();
             rb_sys::rb_hash_aset(hash, keys.edges, edges);
-            for &(callee, weight) in &totals.edges {
-                let id = integer(profile.frames[callee as usize].frame);
+            for &(callee, weight) in totals.edges.iter().filter(|&&(_, weight)| weight > 0) {
+                let id = integer(frames[callee as usize].frame);
                 rb_sys::rb_hash_aset(edges, id, integer(weight));
             }
         }

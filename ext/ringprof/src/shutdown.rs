@@ -4,6 +4,7 @@ use crate::allocations;
 use crate::guard::quiet;
 use crate::gvl::Gvl;
 use crate::state;
+use crate::thread_events;
 use crate::threads;
 use crate::values::NIL;
 use rb_sys::VALUE;
@@ -24,6 +25,7 @@ unsafe extern "C" fn at_end(_: VALUE) {
             allocations::unwatch(gvl);
             threads::unwatch();
             state::with_session(gvl, |session| session.stop());
+            thread_events::unwatch();
         }
     });
 }

@@ -4,6 +4,7 @@ use crate::guard::{protect, Failure};
 use crate::gvl::{Gvl, GvlCell};
 use crate::hooks;
 use crate::shutdown;
+use crate::thread_events;
 use crate::values::NIL;
 use rb_sys::{rb_data_type_t, VALUE};
 use ringprof_core::capture::preflight::Layout;
@@ -20,6 +21,8 @@ pub struct Kept {
     pub interval: VALUE,
     /// `out:` as it was passed.
     pub out: VALUE,
+    /// All keywords of the last start, a Hash.
+    pub options: VALUE,
     /// The tracepoint of object mode.
     pub tracepoint: VALUE,
 }
@@ -100,6 +103,7 @@ pub fn create(gvl: Gvl) -> Result<(), Failure> {
     }
     // SAFETY: at load, under the GVL, on the thread that requires us.
     let session = unsafe { Session::new(hooks::table()) };
+    thread_events::serve(session.shared());
     let layout = tested(gvl, &session, hooks::layout());
     let pseudo_root = hooks::pseudo_root(layout);
     let state = State {
@@ -108,6 +112,7 @@ pub fn create(gvl: Gvl) -> Result<(), Failure> {
             metadata: NIL,
             interval: NIL,
             out: NIL,
+            options: NIL,
             tracepoint: NIL,
         },
         aggregate: true,
@@ -187,6 +192,7 @@ unsafe extern "C" fn mark(state: *mut c_void) {
         state.kept.metadata,
         state.kept.interval,
         state.kept.out,
+        state.kept.options,
         state.kept.tracepoint,
         state.pseudo_root,
     ] {

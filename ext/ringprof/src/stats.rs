@@ -5,6 +5,7 @@ use crate::gvl::Gvl;
 use crate::state::with;
 use crate::values::{self, boolean, integer, symbol, NIL};
 use rb_sys::VALUE;
+use ringprof_core::capture::histogram::Spread;
 use ringprof_core::session::Stats;
 use std::ffi::CStr;
 
@@ -52,18 +53,21 @@ fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> 
         (c"elapsed_ns", integer(stats.elapsed_ns)),
         (c"failure", failure.map_or(NIL, values::string)),
         (c"sent", integer(counts.sent)),
+        (c"rounds", integer(counts.rounds)),
         (c"unsent", integer(counts.unsent)),
         (c"late", integer(counts.late)),
         (c"overrun", integer(counts.overrun)),
         (c"foreign", integer(counts.foreign)),
         (c"received", integer(counts.received)),
         (c"recorded", integer(counts.recorded)),
+        (c"written", integer(counts.written)),
         (
             c"coalesced",
             table(&[
                 (c"early", integer(counts.early)),
                 (c"folded", integer(counts.folded)),
                 (c"in_gc", integer(counts.in_gc)),
+                (c"paused", integer(counts.paused)),
                 (c"awaiting_safepoint", integer(counts.awaiting_safepoint)),
                 (c"no_frames", integer(counts.no_frames)),
                 (c"total", integer(counts.coalesced())),
@@ -80,6 +84,7 @@ fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> 
                 (c"not_ruby", integer(counts.not_ruby)),
                 (c"wrong_thread", integer(counts.wrong_thread)),
                 (c"closed", integer(counts.closed)),
+                (c"vm_down", integer(counts.vm_down)),
                 (c"total", integer(counts.lost())),
             ]),
         ),
@@ -87,10 +92,33 @@ fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> 
         (
             c"handler",
             table(&[
+                (c"count", integer(stats.handler_times.total())),
                 (c"total_ns", integer(counts.handler_ns)),
                 (c"max_ns", integer(counts.handler_max_ns)),
+                (c"p50_ns", integer(stats.handler_times.quantile(0.5))),
+                (c"p99_ns", integer(stats.handler_times.quantile(0.99))),
+                (c"histogram", histogram(&stats.handler_times)),
             ]),
         ),
+        (
+            c"pauses",
+            table(&[
+                (c"told", boolean(stats.pauses)),
+                (c"credited", integer(counts.pauses)),
+                (c"given_up", integer(counts.pauses_lost)),
+                (c"total_ns", integer(counts.pauses_ns)),
+            ]),
+        ),
+        (
+            c"tick_thread",
+            table(&[
+                (c"cpu_ns", integer(counts.tick_cpu_ns)),
+                (c"parked", integer(counts.parked)),
+            ]),
+        ),
+        (c"cost_ns", integer(stats.cost_ns)),
+        (c"interval_ns", integer(stats.every_ns)),
+        (c"intervals", intervals(stats)),
         (
             c"drains",
             table(&[
@@ -101,6 +129,9 @@ fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> 
                 (c"no_memory", integer(drains.no_memory)),
                 (c"total_ns", integer(drains.ns)),
                 (c"max_ns", integer(drains.max_ns)),
+                (c"p50_ns", integer(stats.drain_times.quantile(0.5))),
+                (c"p99_ns", integer(stats.drain_times.quantile(0.99))),
+                (c"histogram", histogram(&stats.drain_times)),
             ]),
         ),
         (
@@ -119,6 +150,35 @@ fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> 
             ]),
         ),
     ])
+}
+
+/// `{longest time in ns => how many took at most that}`.
+fn histogram(spread: &Spread) -> VALUE {
+    // SAFETY: a Hash on this stack.
+    unsafe {
+        let hash = rb_sys::rb_hash_new();
+        for (ns, count) in spread.cumulative() {
+            rb_sys::rb_hash_aset(hash, integer(ns), integer(count));
+        }
+        hash
+    }
+}
+
+/// `[{since_ns:, interval_ns:}, …]`, counted from the start.
+fn intervals(stats: &Stats) -> VALUE {
+    // SAFETY: an Array on this stack.
+    unsafe {
+        let list = rb_sys::rb_ary_new();
+        for pace in &stats.paces {
+            let since = pace.since_ns.saturating_sub(stats.started_ns);
+            let pace = table(&[
+                (c"since_ns", integer(since)),
+                (c"interval_ns", integer(pace.every_ns)),
+            ]);
+            rb_sys::rb_ary_push(list, pace);
+        }
+        list
+    }
 }
 
 fn table(entries: &[(&CStr, VALUE)]) -> VALUE {

@@ -7,9 +7,11 @@
 use crate::guard::{protect, quiet, Failure};
 use crate::hooks;
 use crate::state;
-use crate::values::{call, try_call, NIL};
+use crate::thread_events;
+use crate::values::{self, call, truthy, try_call, NIL};
 use rb_sys::{rb_event_flag_t, ID, VALUE};
 use ringprof_core::capture::control::ThreadIdentity;
+use ringprof_core::sample::State;
 use std::ffi::c_long;
 
 /// The calling thread.
@@ -21,6 +23,8 @@ pub fn current() -> ThreadIdentity {
             tid: libc::gettid(),
             thread,
             vm_thread: hooks::vm_thread(thread),
+            main: thread == rb_sys::rb_thread_main(),
+            off: None,
         }
     }
 }
@@ -62,11 +66,20 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
             tid = unsafe { rb_sys::rb_num2int(id) };
             NIL
         })?;
+        let asleep = try_call(thread, c"stop?", &[]).is_ok_and(truthy);
         found.push(ThreadIdentity {
             tid: tid as i32,
             thread,
             // SAFETY: a Thread out of Thread.list.
             vm_thread: unsafe { hooks::vm_thread(thread) },
+            // SAFETY: a Ruby thread, under the GVL.
+            main: thread == unsafe { rb_sys::rb_thread_main() },
+            // This thread holds the GVL, so no other one does.
+            off: thread_events::KNOWN.then_some(if asleep {
+                State::Blocked
+            } else {
+                State::Waiting
+            }),
         });
     }
 }
@@ -89,15 +102,25 @@ pub fn unwatch() {
     unsafe { rb_sys::rb_remove_event_hook(Some(on_event)) };
 }
 
+/// A Thread's name, if it has one.
+pub fn name_of(thread: VALUE) -> Option<String> {
+    match try_call(thread, c"name", &[]) {
+        Ok(name) if name != NIL => Some(values::text(name)),
+        _ => None,
+    }
+}
+
 unsafe extern "C" fn on_event(event: rb_event_flag_t, _: VALUE, _: VALUE, _: ID, _: VALUE) {
     quiet(|| {
         let Some(gvl) = state::on_main_ractor() else {
             return;
         };
         let thread = current();
+        let ends = event != rb_sys::RUBY_EVENT_THREAD_BEGIN;
+        let name = if ends { name_of(thread.thread) } else { None };
         state::with(gvl, |state| {
-            if event != rb_sys::RUBY_EVENT_THREAD_BEGIN {
-                state.session.thread_died(thread.tid);
+            if ends {
+                state.session.thread_died(thread, name);
             } else if state.m_n_threads {
                 state.session.thread_skipped();
             } else {

@@ -49,6 +49,18 @@ pub fn string(text: &str) -> VALUE {
     unsafe { rb_sys::rb_utf8_str_new(text.as_ptr().cast(), text.len() as _) }
 }
 
+/// The text of a String, with what is no UTF-8 replaced.
+pub fn text(string: VALUE) -> String {
+    // SAFETY: a String, which lives through the call.
+    let bytes = unsafe {
+        std::slice::from_raw_parts(
+            rb_sys::macros::RSTRING_PTR(string).cast::<u8>(),
+            rb_sys::macros::RSTRING_LEN(string) as usize,
+        )
+    };
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// Calls a method. May raise: only inside [`protect`].
 pub fn call(receiver: VALUE, method: &CStr, arguments: &[VALUE]) -> VALUE {
     // SAFETY: as many arguments as are said.

@@ -10,6 +10,9 @@ module RingProf
     #       Mode: wall(1000)
     #       Samples: 1982 (0.00% miss rate)
     #       GC: 92 (4.64%)
+    #       Running: 1200 (60.54%)
+    #       Waiting for the GVL: 90 (4.54%)
+    #       Blocked: 600 (30.27%)
     #       Elapsed: 1.98 s, capture: direct, tick: thread
     #     ==================================
     #          TOTAL    (pct)     SAMPLES    (pct)     FRAME
@@ -17,7 +20,8 @@ module RingProf
     class Text
       RULE = ("=" * 34).freeze
       HEADER = "     TOTAL    (pct)     SAMPLES    (pct)     FRAME"
-      private_constant :RULE, :HEADER
+      STATES = { running: "Running", waiting: "Waiting for the GVL", blocked: "Blocked" }.freeze
+      private_constant :RULE, :HEADER, :STATES
 
       # @param profile [Profile]
       # @param limit [Integer] number of frames; 0 for all
@@ -42,8 +46,17 @@ module RingProf
           "  Mode: #{modeline}",
           format("  Samples: %d (%.2f%% miss rate)", @profile.samples, 100 * @profile.miss_rate),
           format("  GC: %d (%.2f%%)", @profile.gc_samples, 100 * @profile.share(@profile.gc_samples)),
+          *states,
           session
         ].compact
+      end
+
+      # What threads were doing, where not all of them ran all of the time.
+      def states
+        states = @profile.states
+        return [] if states[:waiting].zero? && states[:blocked].zero?
+
+        STATES.map { |state, name| format("  %s: %d (%.2f%%)", name, states[state], 100 * @profile.share(states[state])) }
       end
 
       def modeline

@@ -6,6 +6,12 @@
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
+    reason = "runs on the tick thread"
+)]
+mod budget;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
     reason = "a thread of its own, never in a handler"
 )]
 pub mod thread;
@@ -33,17 +39,20 @@ pub struct TickPlan {
     pub by_cpu: bool,
     /// The signal to send.
     pub signal: c_int,
+    /// The VM tells when a thread gives the GVL up: who has is not ticked.
+    pub pauses: bool,
+    /// Do not tick a thread that went to sleep and has used next to no CPU since (where the VM does not
+    /// tell).
+    pub leave_sleepers: bool,
+    /// The share of the time that profiling may cost, in millionths; 0 for no bound.
+    pub budget_ppm: u32,
 }
 
 impl TickPlan {
-    /// The plan for an interval: ticks come as often as asked, but not faster than [`MIN_TICK_NS`].
+    /// Time between ticks for an interval: as asked, but not below [`MIN_TICK_NS`].
     #[must_use]
-    pub fn new(interval_ns: u64, by_cpu: bool, signal: c_int) -> Self {
-        Self {
-            every_ns: interval_ns.max(MIN_TICK_NS),
-            by_cpu,
-            signal,
-        }
+    pub fn spacing(interval_ns: u64) -> u64 {
+        interval_ns.max(MIN_TICK_NS)
     }
 }
 
@@ -111,6 +120,16 @@ impl Source {
     /// # Errors
     /// The kernel's, when it has no thread or no timer to give.
     pub fn start(kind: SourceKind, plan: TickPlan, shared: &'static Shared) -> io::Result<Self> {
+        let now = super::clock::monotonic();
+        #[cfg(feature = "testing")]
+        let ticking = kind != SourceKind::None;
+        #[cfg(not(feature = "testing"))]
+        let ticking = true;
+        shared
+            .deadlines
+            .set(now, if ticking { plan.every_ns } else { 0 });
+        shared.paces.reset();
+        shared.paces.note(now, plan.every_ns);
         match kind {
             SourceKind::Thread => thread::TickThread::start(plan, shared).map(Self::Thread),
             SourceKind::Timer => {
@@ -153,7 +172,7 @@ impl Source {
     /// Ends the ticking: when this returns, none is sent any more.
     pub fn stop(self, shared: &Shared) {
         match self {
-            Self::Thread(thread) => thread.stop(),
+            Self::Thread(thread) => thread.stop(shared),
             Self::Timer(_) => {
                 for (_, block) in shared.registry.live() {
                     timer::disarm(block);

@@ -8,6 +8,7 @@ use super::super::clock::{self, timespec, Clock};
 use super::super::control::{ControlBlock, Token, MAX_THREADS};
 use super::super::failure::Failure;
 use super::super::Shared;
+use super::budget::Budget;
 use super::{explained, TickPlan};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +18,15 @@ use std::sync::Arc;
 const IDLE_LOOKS: u32 = 16;
 /// Longest time between two looks at an idle thread, in ns.
 const IDLE_LOOK_NS: u64 = 1_000_000;
+/// Longest time between two looks at one that sleeps in wall mode, in ns.
+const SLEEPER_LOOK_NS: u64 = 10_000_000;
+/// Time between two looks at the CPU clocks of threads that are off the GVL, in ns, and the longest sleep
+/// of a parked tick thread.
+const PROBE_NS: u64 = 50_000_000;
+/// A thread off the GVL that used one part in so many of that time has work to show.
+const PROBE_SHARE: u64 = 5;
+/// CPU time (ns) that a sleeper uses when a signal wakes it and it goes back to sleep.
+const TURN_OVER_NS: u64 = 100_000;
 /// More than the standard library takes to make a thread, in bytes.
 const MEMORY_OF_A_THREAD: usize = 64 << 10;
 /// How long every tick may find the kernel's queue full before the profile is given up, in ns.
@@ -54,9 +64,14 @@ impl StopWord {
         self.0.load(Ordering::Acquire) != 0
     }
 
+    fn is_set(&self) -> bool {
+        // SeqCst: after the bell was hung up, see `Shared::park`; pairs with the store in `set`.
+        self.0.load(Ordering::SeqCst) != 0
+    }
+
     fn set(&self) {
-        // Release: pairs with the Acquire in `sleep_until`.
-        self.0.store(1, Ordering::Release);
+        // SeqCst: pairs with the Acquire in `sleep_until`, and comes before the ring for who is parked.
+        self.0.store(1, Ordering::SeqCst);
         // SAFETY: wakes whoever sleeps on our own word.
         unsafe {
             libc::syscall(
@@ -113,8 +128,9 @@ impl TickThread {
     }
 
     /// Ends the thread and waits for it; no tick is sent after this returns.
-    pub fn stop(self) {
+    pub fn stop(self, shared: &Shared) {
         self.stop.set();
+        shared.ring_bell();
         // A panic in there has been printed; there is nothing to add.
         let _ = self.handle.join();
     }
@@ -147,62 +163,139 @@ struct Look {
     /// Time of the next look, in ns.
     next: u64,
     cpu: u64,
+    /// The sleep that was seen last: its record's time in ns, and the CPU clock a tick later.
+    asleep_since: u64,
+    asleep_cpu: u64,
 }
 
-fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord, mut looks: Vec<Look>) {
+/// The thread's own state.
+struct Ticker {
+    plan: TickPlan,
+    shared: &'static Shared,
+    pid: i32,
+    looks: Vec<Look>,
+    refused: Refused,
+    /// Time between two ticks in force, in ns.
+    every: u64,
+    /// Time of the next look at the CPU clocks of who is off the GVL, in ns.
+    probe: u64,
+}
+
+fn run(plan: TickPlan, shared: &'static Shared, stop: &StopWord, looks: Vec<Look>) {
     // SAFETY: sets this thread's own timer slack to 1 ns: the default lets the kernel be 50 µs late.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0_u64, 0_u64, 0_u64) };
     shared.counters.realtime.set(u64::from(ask_for_priority()));
-    // SAFETY: getpid has no preconditions.
-    let pid = unsafe { libc::getpid() };
-    let mut refused = Refused::default();
-    let mut deadline = clock::monotonic() + plan.every_ns;
+    let began = clock::monotonic();
+    let mut ticker = Ticker {
+        plan,
+        shared,
+        // SAFETY: getpid has no preconditions.
+        pid: unsafe { libc::getpid() },
+        looks,
+        refused: Refused::default(),
+        every: plan.every_ns,
+        probe: began + PROBE_NS,
+    };
+    let mut budget = Budget::new(plan, began);
+    let mut deadline = began + plan.every_ns;
+    let mut resumes = 0;
     while !stop.sleep_until(deadline) {
         let now = clock::monotonic();
         if now < deadline {
             // Woken early, for no reason that concerns us.
             continue;
         }
-        if shared.round_begins() {
-            for (token, block) in shared.registry.live() {
-                let looked = look_at(
-                    plan,
-                    shared,
-                    pid,
-                    &mut looks[token.slot as usize],
-                    token,
-                    block,
-                    now,
-                );
-                if let Some(failure) = refused.judge(looked, now) {
-                    shared.failure.set(failure);
-                }
-            }
-            if shared.failure.get().is_some() {
-                shared.failure.tell();
-                if shared.hooks.request_from_anywhere {
-                    // The job that drains ends the profile. Elsewhere the next call does.
-                    // SAFETY: as below.
-                    unsafe { (shared.hooks.request_drain)() };
-                }
-                shared.round_ends();
-                return;
-            }
-            if shared.hooks.request_from_anywhere && shared.drain_is_overdue(now) {
-                shared.note_drain_wanted(now);
-                // SAFETY: the hook says that any thread may call it, while the VM lives; VM shutdown
-                // stops this thread first.
-                unsafe { (shared.hooks.request_drain)() };
-            }
-            shared.round_ends();
+        shared.deadlines.set(deadline, ticker.every);
+        shared.counters.rounds.add_one();
+        let awake = shared.round_begins() && ticker.round(now);
+        if shared.failure.get().is_some() {
+            ticker.give_up();
+            break;
+        }
+        if let Some(every) = budget.look(now, &shared.counters) {
+            ticker.every = every;
+            shared.paces.note(now, every);
         }
         // A round over many threads can take longer than the interval; the thread then sleeps as long
         // as it has worked, for at real-time priority it would take a core to itself.
         let after = clock::monotonic();
-        let (next, late) = next_deadline(deadline, plan.every_ns, after + (after - now));
+        let (next, late) = next_deadline(deadline, ticker.every, after + (after - now));
         shared.counters.late.add(late);
         deadline = next;
+        // Relaxed: a hint; a thread that resumes after this look is found by `park`.
+        let seen = shared.resumes.load(Ordering::Relaxed);
+        if plan.pauses && !awake && seen == resumes {
+            shared.park(PROBE_NS, || stop.is_set());
+            // What fell meanwhile is credited by who comes back.
+            let (next, _) = next_deadline(deadline, ticker.every, clock::monotonic());
+            deadline = next;
+        }
+        resumes = seen;
     }
+    budget.account(&shared.counters);
+}
+
+impl Ticker {
+    /// Ticks the threads that are due. Whether any runs, or may.
+    fn round(&mut self, now: u64) -> bool {
+        let Self { plan, shared, .. } = *self;
+        let probing = now >= self.probe;
+        if probing {
+            self.probe = now + PROBE_NS;
+        }
+        let mut awake = !plan.pauses;
+        for (token, block) in shared.registry.live() {
+            let look = &mut self.looks[token.slot as usize];
+            if look.generation != token.generation {
+                *look = Look {
+                    generation: token.generation,
+                    ..Look::default()
+                };
+            }
+            let looked = if !plan.pauses || block.pause.is_running() {
+                awake = true;
+                look_at(plan, shared, self.pid, look, token, block, now)
+            } else if probing && has_worked(look, block) {
+                tick(plan, shared, self.pid, token, block, look.cpu)
+            } else {
+                continue;
+            };
+            if let Some(failure) = self.refused.judge(looked, now) {
+                shared.failure.set(failure);
+            }
+        }
+        if shared.hooks.request_from_anywhere && shared.drain_is_overdue(now) {
+            shared.note_drain_wanted(now);
+            // SAFETY: the hook says that any thread may call it, while the VM lives; VM shutdown
+            // stops this thread first.
+            unsafe { (shared.hooks.request_drain)() };
+        }
+        shared.round_ends();
+        awake
+    }
+
+    /// The profile cannot go on: says so, and has it ended by the job that drains; where that cannot be
+    /// asked for from here, the next call ends it.
+    fn give_up(&self) {
+        let shared = self.shared;
+        shared.failure.tell();
+        if shared.hooks.request_from_anywhere && shared.round_begins() {
+            // SAFETY: as in `round`.
+            unsafe { (shared.hooks.request_drain)() };
+            shared.round_ends();
+        }
+    }
+}
+
+/// Whether a thread that is off the GVL, or said to be, has used the CPU since the last look.
+fn has_worked(look: &mut Look, block: &ControlBlock) -> bool {
+    let Some(cpu) = Clock::cpu_of(block.tid()).read() else {
+        return false;
+    };
+    let used = cpu.saturating_sub(look.cpu);
+    let first = look.cpu == 0;
+    look.cpu = cpu;
+    !first && used >= PROBE_NS / PROBE_SHARE
 }
 
 /// The first deadline after `deadline`, in steps of `every` ns, that is not before `earliest`; and the
@@ -263,17 +356,10 @@ fn look_at(
     block: &ControlBlock,
     now: u64,
 ) -> Result<bool, Failure> {
-    if look.generation != token.generation {
-        *look = Look {
-            generation: token.generation,
-            ..Look::default()
-        };
-    }
     if now < look.next {
         return Ok(false);
     }
-    let tid = block.tid();
-    let Some(cpu) = Clock::cpu_of(tid).read() else {
+    let Some(cpu) = Clock::cpu_of(block.tid()).read() else {
         let refusal = clock::refusal();
         if !matches!(refusal, libc::EINVAL | libc::ESRCH) {
             return Err(Failure::Clock(refusal));
@@ -282,25 +368,69 @@ fn look_at(
         shared.registry.retire(token);
         return Ok(false);
     };
-    if plan.by_cpu {
-        if cpu == look.cpu {
+    if plan.by_cpu || plan.leave_sleepers {
+        let idle = if plan.by_cpu {
+            cpu == look.cpu
+        } else {
+            is_asleep(look, block, cpu)
+        };
+        look.cpu = cpu;
+        if idle {
             look.idle = look.idle.saturating_add(1);
             if look.idle > IDLE_LOOKS {
                 let stretch = u64::from(look.idle - IDLE_LOOKS);
-                look.next = now + (plan.every_ns * stretch).min(IDLE_LOOK_NS.max(plan.every_ns));
+                let longest = if plan.by_cpu {
+                    IDLE_LOOK_NS
+                } else {
+                    SLEEPER_LOOK_NS
+                };
+                look.next = now + (plan.every_ns * stretch).min(longest.max(plan.every_ns));
                 // Half a tick early, so that the deadline itself is not skipped.
                 look.next -= plan.every_ns / 2;
             }
         } else {
             look.idle = 0;
         }
-        look.cpu = cpu;
+        if idle && plan.leave_sleepers {
+            // Relaxed: sending the next signal orders it.
+            block.asleep_until.store(now, Ordering::Relaxed);
+            return Ok(false);
+        }
+    }
+    if plan.by_cpu {
         // Relaxed: the handler's own word on what is credited; a stale one costs one look.
         let credited = block.credited.load(Ordering::Relaxed);
         if cpu.saturating_sub(credited) < plan.every_ns / 2 {
             return Ok(false);
         }
     }
+    look.cpu = cpu;
+    tick(plan, shared, pid, token, block, cpu)
+}
+
+/// Whether the thread still sleeps where its last record found it.
+fn is_asleep(look: &mut Look, block: &ControlBlock, cpu: u64) -> bool {
+    // Relaxed: a hint from the handler.
+    let since = block.asleep_since.load(Ordering::Relaxed);
+    if since == 0 {
+        return false;
+    }
+    if look.asleep_since != since {
+        look.asleep_since = since;
+        look.asleep_cpu = cpu;
+    }
+    cpu.saturating_sub(look.asleep_cpu) < TURN_OVER_NS
+}
+
+/// Sends a thread its tick, unless it has not taken the last one; true if it was sent.
+fn tick(
+    plan: TickPlan,
+    shared: &Shared,
+    pid: i32,
+    token: Token,
+    block: &ControlBlock,
+    cpu: u64,
+) -> Result<bool, Failure> {
     // Relaxed: see the handler; a stale true costs one tick.
     let pending = block.pending.load(Ordering::Relaxed);
     #[cfg(feature = "testing")]
@@ -311,7 +441,7 @@ fn look_at(
     // Relaxed, both: the signal that follows orders them before the handler.
     block.cpu_reading.store(cpu, Ordering::Relaxed);
     block.pending.store(true, Ordering::Relaxed);
-    let Err(error) = send(pid, tid, plan.signal, token.to_bits()) else {
+    let Err(error) = send(pid, block.tid(), plan.signal, token.to_bits()) else {
         shared.counters.sent.add_one();
         return Ok(true);
     };

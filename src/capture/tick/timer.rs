@@ -106,10 +106,21 @@ pub fn pace(block: &ControlBlock, interval_ns: u64, weight: u64) {
     }
 }
 
+/// The thread is back on the GVL: its timer, if it was slowed down, gets its full pace again. On the thread
+/// itself, outside of a handler.
+#[inline]
+pub fn quicken(block: &ControlBlock, every_ns: u64) {
+    // Relaxed, both: a handler that comes in between does the same.
+    if block.idle.load(Ordering::Relaxed) >= IDLE_TICKS {
+        block.idle.store(0, Ordering::Relaxed);
+        set_pace(block, every_ns);
+    }
+}
+
 /// Holds every timer back (fork), or lets them go on.
-pub fn hold_all(shared: &Shared, plan: TickPlan, hold: bool) {
+pub fn hold_all(shared: &Shared, every_ns: u64, hold: bool) {
     for (_, block) in shared.registry.live() {
-        set_pace(block, if hold { 0 } else { plan.every_ns });
+        set_pace(block, if hold { 0 } else { every_ns });
     }
 }
 

@@ -44,6 +44,8 @@ struct ByHand {
 
 fn plan() -> Plan {
     Plan {
+        both_clocks: false,
+        pauses: false,
         clock: WeightClock::Wall,
         interval_ns: INTERVAL_NS,
         ignore_gc: false,
@@ -59,6 +61,10 @@ fn plan() -> Plan {
 impl ByHand {
     fn open(shared: &'static Shared, plan: Plan) -> Self {
         shared.counters.reset();
+        // The rings of those who were here before are gone.
+        for slot in shared.take_retired() {
+            shared.free(slot);
+        }
         let fake = FakeThread::new();
         let (producer, consumer) = ring::with_capacity(RING_WORDS);
         // SAFETY: (I1) one test at a time, and the gate is closed and vacant since birth or `close`.
@@ -401,7 +407,7 @@ fn vm_down(shared: &'static Shared, watch: Watch<'_>) {
     let mut profile = ByHand::open(shared, plan());
     shared.vm_went_down();
     fake_vm::set_stack(fake_vm::stack(2, 1));
-    profile.tick_until(watch, "closed", |counts| counts.closed);
+    profile.tick_until(watch, "vm_down", |counts| counts.vm_down);
     assert_eq!(fake_vm::walks(), 0);
     profile.close();
 }

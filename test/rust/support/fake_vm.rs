@@ -15,7 +15,9 @@ use ringprof_core::capture::vm_hooks::VmHooks;
 use ringprof_core::sample::FrameLine;
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 /// The layout that [`FakeThread`] is laid out by.
 pub const LAYOUT: Layout = Layout {
@@ -33,6 +35,10 @@ static GC_PHASE: AtomicI32 = AtomicI32::new(0);
 static RUBY_THREAD: AtomicBool = AtomicBool::new(true);
 static MAY_HOLD_GVL: AtomicBool = AtomicBool::new(true);
 static ALLOCATES: AtomicBool = AtomicBool::new(false);
+static COLLECTIONS: AtomicU64 = AtomicU64::new(0);
+static CAUSE: AtomicU64 = AtomicU64::new(0);
+/// Stack of whatever other thread is asked for.
+static OTHER: AtomicPtr<&'static [FrameLine]> = AtomicPtr::new(std::ptr::null_mut());
 static WALK_NS: AtomicU64 = AtomicU64::new(0);
 static WALKS: AtomicU64 = AtomicU64::new(0);
 static DRAINS_REQUESTED: AtomicU64 = AtomicU64::new(0);
@@ -55,6 +61,8 @@ pub fn reset() {
     set_may_hold_gvl(true);
     set_allocates(false);
     set_walk_ns(0);
+    set_collection(0, 0);
+    OTHER.store(std::ptr::null_mut(), Relaxed);
     WALKS.store(0, Relaxed);
     DRAINS_REQUESTED.store(0, Relaxed);
     SAMPLES_REQUESTED.store(0, Relaxed);
@@ -70,6 +78,17 @@ pub fn set_stack(frames: &'static [FrameLine]) {
 pub fn set_gc(phase: Option<c_int>) {
     GC_PHASE.store(phase.unwrap_or(0), Relaxed);
     DURING_GC.store(phase.is_some(), Relaxed);
+}
+
+/// The collection at hand: its number, and what it was started by.
+pub fn set_collection(number: u64, cause: u64) {
+    COLLECTIONS.store(number, Relaxed);
+    CAUSE.store(cause, Relaxed);
+}
+
+/// What a walk of another thread finds.
+pub fn set_other_stack(frames: &'static [FrameLine]) {
+    OTHER.store(Box::leak(Box::new(frames)), Relaxed);
 }
 
 /// Whether the signalled threads are Ruby's.
@@ -111,6 +130,9 @@ pub fn samples_requested() -> u64 {
 pub fn hooks(request_from_anywhere: bool) -> VmHooks {
     VmHooks {
         profile_frames,
+        profile_thread_frames: Some(profile_thread_frames),
+        gc_count,
+        gc_cause,
         during_gc,
         gc_phase,
         is_ruby_thread,
@@ -141,7 +163,32 @@ unsafe extern "C" fn profile_frames(
     while clock::monotonic() - began < WALK_NS.load(Relaxed) {
         std::hint::spin_loop();
     }
-    let stack = *STACK.get();
+    // SAFETY: the caller's promise.
+    unsafe { write_out(STACK.get(), limit, frames, lines) }
+}
+
+unsafe extern "C" fn profile_thread_frames(
+    _: u64,
+    _: c_int,
+    limit: c_int,
+    frames: *mut u64,
+    lines: *mut c_int,
+) -> c_int {
+    // SAFETY: null, or leaked by `set_other_stack`; and the caller's promise.
+    unsafe {
+        match OTHER.load(Relaxed).as_ref() {
+            Some(stack) => write_out(stack, limit, frames, lines),
+            None => 0,
+        }
+    }
+}
+
+unsafe fn write_out(
+    stack: &[FrameLine],
+    limit: c_int,
+    frames: *mut u64,
+    lines: *mut c_int,
+) -> c_int {
     let count = stack.len().min(limit as usize);
     for (index, frame) in stack[..count].iter().enumerate() {
         // SAFETY: both arrays have room for `limit` entries, as the VM may assume.
@@ -156,6 +203,16 @@ unsafe extern "C" fn profile_frames(
 unsafe extern "C" fn during_gc() -> c_int {
     spoil_errno();
     c_int::from(DURING_GC.load(Relaxed))
+}
+
+unsafe extern "C" fn gc_count() -> u64 {
+    spoil_errno();
+    COLLECTIONS.load(Relaxed)
+}
+
+unsafe extern "C" fn gc_cause() -> u64 {
+    spoil_errno();
+    CAUSE.load(Relaxed)
 }
 
 unsafe extern "C" fn gc_phase() -> c_int {
@@ -261,6 +318,8 @@ impl FakeThread {
             tid: tid(),
             thread: self.value,
             vm_thread: self.thread.as_ptr() as usize,
+            main: false,
+            off: None,
         }
     }
 
@@ -272,6 +331,11 @@ impl FakeThread {
     /// The thread has no execution context, as one that ends.
     pub fn lose_context(&self) {
         self.thread[6].store(0, Relaxed);
+    }
+
+    /// The thread has returned from its Ruby frame: its control frame pointer is another.
+    pub fn pop_frame(&self) {
+        self.ec[2].store(self.stack[DUMMY].as_ptr() as usize, Relaxed);
     }
 
     /// All is whole again.

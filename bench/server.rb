@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+# What staying on costs in a threaded server, and whether states are told true: four short programs, each beside itself
+# without the profiler where that is the measure. Wants a machine that is otherwise idle.
+#
+#     ruby -I lib bench/server.rb [states] [idle] [switches] [budget]
+
+require "rbconfig"
+require "ringprof"
+
+# Each measure is a method that prints its lines.
+module Server
+  ROUNDS = 7
+  MEASURES = %w[states idle switches budget].freeze
+
+  module_function
+
+  def main(names)
+    puts "#{RUBY_DESCRIPTION}, load #{File.read("/proc/loadavg").split.first}"
+    (names.empty? ? MEASURES : names).each { |name| public_send(name) }
+  end
+
+  # One thread that sleeps 1 s, waits 0.5 s for the GVL and burns 0.5 s, all threads, wall, 1 ms.
+  def states
+    results = RingProf.run(mode: :wall, interval: 1000, threads: :all) { sleep_wait_and_burn }
+    counts = results[:threads].find { |thread| thread[:name] == "subject" }[:states]
+    sum = counts.values.sum
+    puts "states: #{counts.map { |state, count| format("%s %.1f %%", state, 100.0 * count / sum) }.join(", ")} of #{sum} ms"
+  end
+
+  # Two threads that burn in turns of a time slice: each waits for the GVL for as long as it runs.
+  def sleep_wait_and_burn
+    done = false
+    subject = Thread.new do
+      Thread.current.name = "subject"
+      sleep 1
+      hog = Thread.new { nil until done }
+      burn(0.5)
+      done = true
+      hog.join
+    end
+    subject.join
+  end
+
+  # 100 threads asleep: CPU seconds a second of the process, with the profiler at 1 ms and without.
+  def idle
+    sleepers = Array.new(100) { Thread.new { sleep } }
+    sleep 0.2
+    plain = cpu_share
+    RingProf.start(mode: :wall, interval: 1000, threads: :all)
+    profiled = cpu_share
+    RingProf.stop
+    RingProf.results
+    sleepers.each(&:kill)
+    puts format("idle: %.3f %% of a core, %.3f %% without", 100 * profiled, 100 * plain)
+  end
+
+  def cpu_share
+    before = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+    sleep 3
+    (Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - before) / 3
+  end
+
+  # Pipe reads of one byte, each of which gives the GVL up and takes it: the lower quartile of rounds, interleaved.
+  def switches
+    reader, writer = IO.pipe
+    plain = []
+    profiled = []
+    ROUNDS.times do
+      plain << exchange(reader, writer)
+      RingProf.start(mode: :wall, interval: 1000, threads: :all)
+      profiled << exchange(reader, writer)
+      RingProf.stop
+      RingProf.results
+    end
+    low = ->(times) { times.sort[times.size / 4] }
+    puts format("switches: %.0f a second, %.3f times the time without", 2 * 30_000 / low[profiled], low[profiled] / low[plain])
+  end
+
+  def exchange(reader, writer)
+    before = now
+    30_000.times do
+      writer.syswrite("x")
+      reader.sysread(1)
+    end
+    now - before
+  end
+
+  # max_overhead: 0.02 at 20 µs, 200 frames deep: the cost in the second second, and the weight.
+  def budget
+    RingProf.start(mode: :wall, interval: 20, max_overhead: 0.02)
+    share = deep(200) do
+      burn(1.0)
+      before = RingProf.stats
+      burn(1.0)
+      after = RingProf.stats
+      (after[:cost_ns] - before[:cost_ns]).fdiv(after[:elapsed_ns] - before[:elapsed_ns])
+    end
+    RingProf.stop
+    stats = RingProf.stats
+    results = RingProf.results
+    weight = (results[:samples] + results[:missed_samples]) * 20_000.0 / stats[:elapsed_ns]
+    puts format("budget: %.2f %% in the second second, interval %d µs, weight %.4f of elapsed",
+                100 * share, stats[:intervals].last[:interval_ns] / 1000, weight)
+  end
+
+  def deep(depth, &block)
+    depth.zero? ? block.call : deep(depth - 1, &block)
+  end
+
+  def burn(seconds)
+    ends = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + seconds
+    spin while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < ends
+  end
+
+  def spin
+    index = 0
+    index += 1 while index < 1000
+  end
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end
+
+unknown = ARGV - Server::MEASURES
+abort "no such measure: #{unknown.join(" ")} (#{Server::MEASURES.join(", ")})" unless unknown.empty?
+Server.main(ARGV)
