@@ -448,10 +448,10 @@ fn stacks_above_the_high_water_mark_are_folded_and_none_of_their_time_is_lost() 
         let (stats, profile) = profiler.end();
         assert_eq!((stats.counts.missed, stats.counts.ring_full), (0, 0));
         assert!(stats.counts.high_water_words >= 2 * MAX_RECORD_WORDS as u64);
-        time.to_last_of(&profile)
-            .assert_is(profile.samples, INTERVAL, "folded");
         assert!(own(&profile, stacks[1][0].frame) >= 20);
         assert!(own(&profile, small[0].frame) >= 20);
+        time.to_last_of(&profile)
+            .assert_is(profile.samples, INTERVAL, "folded");
     }
 }
 
