@@ -130,13 +130,13 @@ fn a_pause_is_its_stacks_by_what_the_thread_waited_for() {
     burn(Duration::from_millis(5));
     let counts = session.stats().counts;
     let profile = end(&mut session);
+    // 120 ticks, had it been signalled.
+    assert!(sent < 60, "{sent} ticks were sent to a thread off the GVL");
     let totals = of(&profile, paused);
     assert_near(totals.blocked.own, intervals(ready - began), "blocked");
     assert_near(totals.waiting.own, intervals(resumed - ready), "waiting");
     assert_eq!(of(&profile, running).waiting.own, 0);
     assert_eq!(counts.pauses, 1);
-    // 120 ticks, had it been signalled.
-    assert!(sent < 60, "{sent} ticks were sent to a thread off the GVL");
     assert!(counts.parked > 0, "nobody ran");
 }
 
@@ -160,7 +160,9 @@ fn a_thread_that_runs_after_all_is_found_and_sampled() {
         );
     }
     let profile = end(&mut session);
-    assert!(of(&profile, stack).own >= 20);
+    let totals = of(&profile, stack);
+    let running = totals.own - totals.blocked.own - totals.waiting.own;
+    assert!(running >= 15, "it ran: {totals:?}");
 }
 
 #[test]
@@ -287,6 +289,7 @@ fn a_collection_is_its_callers_whichever_comes_first() {
         fake_vm::set_gc(None);
     }
     // Nobody collects: who looks at what we refer to is no caller.
+    fake_vm::set_collection(9, GcCause::Method as u64);
     session.each_marked(|_| {});
     fake_vm::set_stack(running);
     let profile = end(&mut session);

@@ -229,6 +229,21 @@ impl WallTime {
     }
 }
 
+/// Whatever a weight cuts off or adds in advance evens out: between the first record and the last, by their
+/// own times, no more than that of the two is missing or too much.
+fn assert_carries_the_remainder(profile: &Profile, interval_ns: u64) {
+    let points = profile.raw.as_ref().expect("raw").points();
+    let (first, later) = points.split_first().expect("a record");
+    let weight: u64 = later.iter().map(|point| u64::from(point.weight)).sum();
+    let elapsed = later.last().map_or(0, |last| last.time_ns - first.time_ns);
+    let off = (weight * interval_ns).abs_diff(elapsed);
+    assert!(
+        off <= 2 * interval_ns,
+        "{off} ns off after {} records of {interval_ns} ns each",
+        points.len()
+    );
+}
+
 #[test]
 fn wall_weights_are_the_time_that_has_passed() {
     for source in SOURCES {
@@ -251,6 +266,7 @@ fn wall_weights_are_the_time_that_has_passed() {
             assert_eq!(stats.counts.lost(), 0, "{stats:?}");
             let span = time.to_last_of(&profile);
             span.assert_is(profile.samples, interval, "wall");
+            assert_carries_the_remainder(&profile, interval * 1000);
             let leaves = leaves.map(|stack| own(&profile, stack[0].frame));
             assert!(leaves.iter().all(|&weight| weight >= 50), "{leaves:?}");
             assert_eq!(leaves.iter().sum::<u64>(), profile.samples);
