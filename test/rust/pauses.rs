@@ -246,19 +246,19 @@ fn a_slot_that_is_used_again_is_another_threads() {
     let first = FakeThread::new().identity();
     begin(&mut session, Mode::Wall, first, &[]);
     let slot = token(&session).slot;
-    burn(Duration::from_millis(5));
+    burn_until_recorded(&session, 6);
     session.thread_died(first, Some("first".into()));
     // Its last records are in the ring, so its slot is not free before they are read.
     let second = FakeThread::new().identity();
     session.thread_born(second);
     assert_ne!(token(&session).slot, slot);
-    burn(Duration::from_millis(5));
+    burn_until_recorded(&session, 6);
     session.drain_slice();
     session.thread_died(second, None);
     let third = FakeThread::new().identity();
     session.thread_born(third);
     assert_eq!(token(&session).slot, slot);
-    burn(Duration::from_millis(5));
+    burn_until_recorded(&session, 6);
     assert!(session.stop());
     let lent = session.lend().expect("memory").expect("a profile");
     let people = &lent.people;
