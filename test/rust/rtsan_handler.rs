@@ -48,6 +48,7 @@ fn real_ticks() {
     let facts = VmFacts {
         layout: Some(fake_vm::LAYOUT),
         pseudo_root: 0,
+        pauses: false,
     };
     for tick in [TickChoice::Thread, TickChoice::Timer] {
         for mode in [Mode::Wall, Mode::Cpu] {
