@@ -207,6 +207,7 @@ class TimeModesTest < RingProf::TestCase
   SLEEP = /\AKernel[#.]sleep\z/
 
   def test_wall_sees_waiting
+    skip_at_safepoints
     results = RingProf.run(mode: :wall, interval: 1000, raw: true) { sleep 0.3 }
     assert_valid_results(results)
     assert_equal :wall, results[:mode]

@@ -41,6 +41,15 @@ module RingProf
       super
     end
 
+    # Whether this Ruby's stacks are walked at safepoints alone, where no thread is off the GVL.
+    def at_safepoints?
+      RUBY_VERSION < "3.3" && defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled? ? true : false
+    end
+
+    def skip_at_safepoints
+      skip "stacks are walked at safepoints here, and a thread off the GVL comes to none" if at_safepoints?
+    end
+
     # Calls of `sample` make results that are known to the last count.
     def sample_here
       RingProf.sample

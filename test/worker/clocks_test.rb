@@ -5,6 +5,7 @@ require "test_helper"
 # CPU time beside elapsed time, the budget, ticks without drift.
 class WorkerClocksTest < RingProf::TestCase
   def test_both_clocks_in_one_recording
+    skip_at_safepoints
     cpu = nil
     results = RingProf.run(mode: :cpu_and_wall, interval: 200, raw: true) do
       before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
@@ -28,6 +29,7 @@ class WorkerClocksTest < RingProf::TestCase
   end
 
   def test_both_clocks_of_every_thread
+    skip_at_safepoints
     results = RingProf.run(mode: :cpu_and_wall, interval: 500) do
       sleeper = Thread.new do
         Thread.current.name = "sleeper"

@@ -24,6 +24,7 @@ class WorkerStatesTest < RingProf::TestCase
   end
 
   def test_a_sleeper_is_blocked_on_its_stack
+    skip_at_safepoints
     results = RingProf.run(mode: :wall, interval: 1000, raw: true) { sleep 0.3 }
     assert_valid_results(results)
     frame = results[:frames].each_value.find { |one| one[:name].match?(/\AKernel[.#]sleep\z/) }
@@ -50,6 +51,7 @@ class WorkerStatesTest < RingProf::TestCase
   end
 
   def test_without_events_a_sleeper_is_left_alone_too
+    skip_at_safepoints
     skip "Ruby #{RUBY_VERSION} has the events" if TOLD
 
     results = RingProf.run(mode: :wall, interval: 100, threads: :all, tick: :thread) do
@@ -88,6 +90,7 @@ class WorkerStatesTest < RingProf::TestCase
   # A storm of every way to give the GVL up and take it: no thread's state gets stuck, so no time is
   # lost: each thread's samples are its life.
   def test_states_converge_in_a_storm
+    skip_at_safepoints
     results = RingProf.run(mode: :wall, interval: 500, threads: :all, raw: true) do
       queue = Queue.new
       mutex = Mutex.new
@@ -117,6 +120,7 @@ class WorkerStatesTest < RingProf::TestCase
   end
 
   def test_the_report_has_a_line_for_each_state
+    skip_at_safepoints
     results = RingProf.run(mode: :wall, interval: 1000) { sleep 0.05 }
     text = StringIO.new
     RingProf::Report::Text.new(RingProf::Profile.new(results)).write(text)

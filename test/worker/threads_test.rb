@@ -21,6 +21,7 @@ class WorkerThreadsTest < RingProf::TestCase
   end
 
   def test_work_off_the_gvl_is_cpu_time_of_its_thread
+    skip_at_safepoints
     text = Random.new(1).bytes(4 << 20)
     spent = {}
     results = RingProf.run(mode: :cpu, interval: INTERVAL, raw: true) do
@@ -38,6 +39,7 @@ class WorkerThreadsTest < RingProf::TestCase
   end
 
   def test_wall_mode_takes_every_thread_when_asked
+    skip_at_safepoints
     results = RingProf.run(mode: :wall, interval: 1000, threads: :all, raw: true) do
       workers = Array.new(3) { |number| Thread.new { named("w#{number}") { sleep 0.2 } } }
       burn_cpu(0.1)
@@ -54,6 +56,7 @@ class WorkerThreadsTest < RingProf::TestCase
   end
 
   def test_wall_mode_takes_the_starter_alone_when_not
+    skip_at_safepoints
     results = RingProf.run(mode: :wall, interval: 1000) do
       worker = Thread.new { burn_cpu(0.05) }
       worker.join
