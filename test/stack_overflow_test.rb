@@ -76,10 +76,11 @@ class StackOverflowTest < RingProf::TestCase
     define_method(:"test_recursion_in_#{kind}_on_small_stacks_ends_as_without_a_profile") { assert_same_ends(ways, SMALL) }
   end
 
-  # What the tests above are worth: a handler on the stack that is about to end crashes, or is left with the signal blocked.
+  # What the tests above are worth: a handler on the stack that is about to end crashes, is left with the signal
+  # blocked, or is left for good with what others wait for.
   def test_without_the_alternate_stack_it_would_be_noticed
     harmed = (1..5).any? do
-      out, _, status = run_to_the_end("on_its_own_stack", WAYS[:c])
+      out, _, status = run_to_the_end("on_its_own_stack", WAYS[:c], limit: %w[timeout --signal=KILL 20])
       !status.success? || out.match?(/true$/)
     end
     assert harmed, "SA_ONSTACK makes no difference"
@@ -99,7 +100,7 @@ class StackOverflowTest < RingProf::TestCase
     refute_match(/true$/, profiled, "SIGPROF stays blocked")
   end
 
-  def run_to_the_end(how, ways, env = {})
-    capture([*SHORT_STACK, RbConfig.ruby, "-w", *INCLUDES, "-e", PROGRAM, how, *ways], env: env)
+  def run_to_the_end(how, ways, env = {}, limit: [])
+    capture([*limit, *SHORT_STACK, RbConfig.ruby, "-w", *INCLUDES, "-e", PROGRAM, how, *ways], env: env)
   end
 end
