@@ -227,11 +227,13 @@ class TimeModesTest < RingProf::TestCase
   end
 
   def test_work_is_seen_where_it_is_done
-    results = RingProf.run(mode: :cpu, interval: 500, raw: true) { burn_cpu(0.3) }
+    results = RingProf.run(mode: :cpu, interval: 500, raw: true) do
+      # Many slices to a look at the clock: compiled, one alone takes little more than the look.
+      ends = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + 0.3
+      100.times { burn_slice } while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < ends
+    end
     assert_valid_results(results)
-    assert_operator frame_named(results, "Work#burn_cpu")[:total_samples], :>, results[:samples] / 2
-    # Compiled, a slice takes little more than the look at the clock after it.
-    assert_operator frame_named(results, "Work#burn_slice")[:total_samples], :>, results[:samples] / 10
+    assert_operator frame_named(results, "Work#burn_slice")[:total_samples], :>, results[:samples] / 2
   end
 
   def test_a_hundred_microseconds_are_a_hundred_microseconds_in_cpu_mode

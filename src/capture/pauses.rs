@@ -9,6 +9,7 @@
 
 use super::clock;
 use super::control::{ControlBlock, Token};
+use super::errno::ErrnoGuard;
 use super::gate::Entry;
 use super::plan::{Capture, WeightClock};
 use super::preflight;
@@ -53,6 +54,8 @@ impl Shared {
     /// The thread has the GVL again. On the thread itself.
     #[inline]
     pub fn resumed(&self, token: Token) {
+        // The system call that the thread comes back from may have left its errno.
+        let _errno = ErrnoGuard::new();
         let Some(block) = self.registry.block(token) else {
             return;
         };
