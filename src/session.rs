@@ -168,8 +168,10 @@ pub struct Session {
 /// What a start needs to know of the VM.
 #[derive(Clone, Copy, Debug)]
 pub struct VmFacts {
-    /// Where stacks are walked.
+    /// Where the VM keeps its stacks, if that is known.
     pub layout: Option<Layout>,
+    /// Stacks may be walked in the handler, if the layout is known.
+    pub direct: bool,
     /// Ruby 3.1's outermost pseudo frame, or 0.
     pub pseudo_root: u64,
     /// The caller passes the VM's thread events on.
@@ -257,8 +259,8 @@ impl Session {
     ) -> io::Result<()> {
         debug_assert!(self.running.is_none());
         let capture = match facts.layout {
-            Some(layout) => Capture::Direct(layout),
-            None => Capture::Postponed,
+            Some(layout) if facts.direct => Capture::Direct(layout),
+            _ => Capture::Postponed,
         };
         let kind = SourceKind::of(match config.tick {
             // Only the tick thread can keep to a budget.
@@ -293,6 +295,7 @@ impl Session {
             interval_ns: config.interval_ns(),
             ignore_gc: config.ignore_gc,
             capture,
+            thread_ec: facts.layout.map_or(0, |layout| layout.thread_ec),
             reading: if kind == SourceKind::Thread {
                 Reading::BeforeTick
             } else {

@@ -17,6 +17,8 @@ class SigTest < Minitest::Test
   end
 
   def setup
+    # Its extension keeps classes in C variables that nothing pins: once they are moved, parsing crashes, with no profiler near.
+    skip "rbs does not survive compaction" if ENV["RINGPROF_HARD"] == "compact"
     @builder = self.class.builder
   rescue LoadError
     skip "rbs is not installed"

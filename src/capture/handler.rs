@@ -204,7 +204,7 @@ impl Shared {
             writer.write_gc(self.gc_phase(), collection, mark)
         } else {
             match plan.capture {
-                Capture::Postponed => return self.defer(token, ran && running),
+                Capture::Postponed => return self.defer(token, block, ran && running),
                 Capture::Direct(layout) => {
                     #[cfg(feature = "testing")]
                     let layout = (!plan.skip_preflight).then_some(layout);
@@ -232,7 +232,7 @@ impl Shared {
             block.credit(plan.interval_ns, mark.weight, mark.cpu);
         }
         if writer.used() >= plan.high_water {
-            self.want_drain(ran && running, now);
+            self.want_drain(block, ran && running, now);
         }
         outcome
     }
@@ -305,16 +305,25 @@ impl Shared {
 
     /// Whether a request to the VM may be made from here.
     #[inline]
-    fn may_request(&self, ran: bool) -> bool {
-        self.hooks.request_from_anywhere || self.surely_holds_gvl(ran)
+    fn may_request(&self, block: &ControlBlock, ran: bool) -> bool {
+        self.hooks.request_from_anywhere || (self.surely_holds_gvl(ran) && !self.runs_jobs(block))
+    }
+
+    /// Whether this thread is running postponed jobs, as far as the VM's layout is known.
+    #[inline]
+    fn runs_jobs(&self, block: &ControlBlock) -> bool {
+        // Relaxed: written while the gate is closed.
+        let offset = self.thread_ec.load(Ordering::Relaxed);
+        // SAFETY: (I6) the block's thread is this thread, and GC marks its Thread.
+        offset != 0 && unsafe { preflight::runs_jobs(offset, block.vm_thread()) }
     }
 
     /// Asks for a sample at the next safepoint.
     #[inline]
-    fn defer(&self, token: Token, ran: bool) -> Outcome {
+    fn defer(&self, token: Token, block: &ControlBlock, ran: bool) -> Outcome {
         // Relaxed: set and cleared by whoever holds the seat; carries no data.
         let waiting = self.sample_wanted.load(Ordering::Relaxed) != 0;
-        if !self.may_request(ran) {
+        if !self.may_request(block, ran) {
             return Outcome::AwaitingSafepoint;
         }
         // When one is waiting already it is asked for again: the flag is on the execution context that
@@ -334,8 +343,8 @@ impl Shared {
 
     /// Asks for a drain, unless one was asked for a moment ago.
     #[inline]
-    fn want_drain(&self, ran: bool, now: u64) {
-        if self.drain_is_pending(now) || !self.may_request(ran) {
+    fn want_drain(&self, block: &ControlBlock, ran: bool, now: u64) {
+        if self.drain_is_pending(now) || !self.may_request(block, ran) {
             return;
         }
         self.note_drain_wanted(now);

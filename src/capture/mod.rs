@@ -65,7 +65,6 @@ use failure::FailureWord;
 use gate::Gate;
 use histogram::Histogram;
 use paces::Paces;
-use plan::Capture;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{
     fence, AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -174,12 +173,9 @@ impl Shared {
     /// # Safety
     /// Under the GVL, with the gate closed and vacant.
     pub unsafe fn open(&self, writer: Writer) {
-        let offset = match writer.plan.capture {
-            Capture::Direct(layout) => layout.thread_ec,
-            Capture::Postponed => 0,
-        };
         // Relaxed: the gate's opening publishes it.
-        self.thread_ec.store(offset, Ordering::Relaxed);
+        self.thread_ec
+            .store(writer.plan.thread_ec, Ordering::Relaxed);
         // SAFETY: (I1) the caller's promise.
         unsafe { *self.writer.get() = Some(writer) };
         self.drain_done();

@@ -44,6 +44,8 @@ pub struct Plan {
     pub ignore_gc: bool,
     /// Where the stack is walked.
     pub capture: Capture,
+    /// Offset of `ec` in the VM's `rb_thread_t`; 0 if the layout is unknown.
+    pub thread_ec: usize,
     /// Who reads the CPU clock.
     pub reading: Reading,
     /// Words in the ring from which on a drain is asked for.

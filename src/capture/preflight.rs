@@ -50,6 +50,10 @@ impl Layout {
 const EC_STACK: usize = 0;
 const EC_STACK_WORDS: usize = 8;
 const EC_CFP: usize = 16;
+/// `rb_execution_context_t.interrupt_mask`, 32 bits, and in it `POSTPONED_JOB_INTERRUPT_MASK`, on 3.1 and 3.2
+/// (`vm_core.h`; seen in the code of `rb_postponed_job_flush`).
+const EC_INTERRUPT_MASK: usize = 36;
+const JOBS_MASKED: u32 = 4;
 /// `rb_control_frame_t`: `pc`, `iseq`, the same from 3.1 to 4.0.
 const FRAME_PC: usize = 0;
 const FRAME_ISEQ: usize = 16;
@@ -128,6 +132,28 @@ pub unsafe fn control_frame(thread_ec: usize, thread: usize) -> usize {
         match Trusted.word(thread, thread_ec) {
             None | Some(0) => 0,
             Some(ec) => Trusted.word(ec, EC_CFP).unwrap_or_default(),
+        }
+    }
+}
+
+/// Whether the VM (3.1 or 3.2) runs postponed jobs on the thread whose `rb_thread_t` is at `thread`, with its
+/// `ec` at `thread_ec`: it takes a job's place back before it reads what the job is. Async-signal-safe.
+///
+/// # Safety
+/// `thread` is the calling thread's live `rb_thread_t`, and the offset is its VM's.
+#[inline]
+#[must_use]
+pub unsafe fn runs_jobs(thread_ec: usize, thread: usize) -> bool {
+    if thread == 0 || thread & 7 != 0 {
+        return false;
+    }
+    // SAFETY: (I6) as in `look`; a context has a mask.
+    unsafe {
+        match Trusted.word(thread, thread_ec) {
+            None | Some(0) => false,
+            Some(ec) => {
+                std::ptr::read_volatile((ec + EC_INTERRUPT_MASK) as *const u32) & JOBS_MASKED != 0
+            }
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct VmHooks {
     /// Asks for a sample at the next safepoint (postponed capture). See [`VmHooks::request_from_anywhere`].
     pub request_sample: unsafe extern "C" fn(),
     /// Whether the two requests may be made from any thread (Ruby 3.3+). Before, only the thread that
-    /// holds the GVL may: `rb_postponed_job_register_one` claims a slot before it fills it.
+    /// holds the GVL may: `rb_postponed_job_register_one` claims a place before it fills it. Nor may that
+    /// one while it runs such jobs: the VM gives a job's place back before it reads what the job is,
+    /// and a request that comes in between is run twice, and the job that was there not at all.
     pub request_from_anywhere: bool,
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 const INTERVAL_US: u64 = 500;
 const VM: VmFacts = VmFacts {
     layout: Some(LAYOUT),
+    direct: true,
     pseudo_root: 0,
     pauses: true,
 };

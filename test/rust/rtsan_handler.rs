@@ -47,6 +47,7 @@ fn real_ticks() {
     fake_vm::set_stack(fake_vm::stack(20, 1));
     let facts = VmFacts {
         layout: Some(fake_vm::LAYOUT),
+        direct: true,
         pseudo_root: 0,
         pauses: false,
     };

@@ -158,6 +158,7 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
 const VM: VmFacts = VmFacts {
     pauses: false,
     layout: Some(LAYOUT),
+    direct: true,
     pseudo_root: 0,
 };
 
@@ -1001,7 +1002,11 @@ fn a_tick_that_waits_for_a_safepoint_is_taken_there() {
         let stack = fake_vm::stack(3, 1);
         fake_vm::set_stack(stack);
         let starter = FakeThread::new().identity();
-        let nowhere = VmFacts { layout: None, ..VM };
+        let nowhere = VmFacts {
+            layout: None,
+            direct: true,
+            ..VM
+        };
         let time = WallTime::around(|| {
             profiler.begin_with(config(Mode::Wall, source, 100), nowhere, starter, &[]);
         });

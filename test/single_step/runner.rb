@@ -25,8 +25,9 @@ GC.start
 GC.disable
 RingProf::Testing.skip_preflight = how.include?("bare")
 # Every instruction takes longer than the interval, so each one's stack is walked. The ring has room for all of them: a
-# drain job would be stepped through as well, a slice of 200 µs at a time, and never catch up. CPU mode samples threads.
-RingProf.start(mode: script == "threads" ? :cpu : :wall, interval: 1, tick: :none, buffer: 64 << 20)
+# drain job would be stepped through as well, a slice of 200 µs at a time, and never catch up. The
+# script that starts the compiler is the longest. CPU mode samples threads.
+RingProf.start(mode: script == "threads" ? :cpu : :wall, interval: 1, tick: :none, buffer: (script == "enabling" ? 512 : 64) << 20)
 instructions = RingProf::Testing.single_step { body.call }
 RingProf.stop
 stats = RingProf.stats

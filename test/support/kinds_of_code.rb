@@ -15,8 +15,9 @@ module KindsOfCode
 
   class Plain
     def method = KindsOfCode.record
-    def block = [1].each { KindsOfCode.record }
-    def nested_block = [1].each { [1].each { KindsOfCode.record } }
+    # Array#each and Array#map are Ruby code under YJIT from Ruby 3.4 on.
+    def block = [1].each_index { KindsOfCode.record }
+    def nested_block = [1].each_index { [1].each_index { KindsOfCode.record } }
     def self.singleton_of_class = KindsOfCode.record
     define_method(:defined) { KindsOfCode.record }
     alias other_name method
@@ -55,13 +56,13 @@ module KindsOfCode
     method_missing: -> { Plain.new.anything },
     refinement: -> { 1.refined },
     anonymous_class: -> { Class.new { def anonymous = KindsOfCode.record }.new.anonymous },
-    c_method: -> { [1].map { KindsOfCode.record } },
-    alias_of_c_method: -> { [1].collect { KindsOfCode.record } },
+    c_method: -> { [1].index { KindsOfCode.record } },
+    alias_of_c_method: -> { [1].find_index { KindsOfCode.record } },
     written_in_ruby: -> { 1.tap { KindsOfCode.record } },
     top_of_eval: -> { TOPLEVEL_BINDING.eval("KindsOfCode.record", "top.rb", 5) },
     class_body: -> { TOPLEVEL_BINDING.eval("class InClassBody; KindsOfCode.record; end", "body.rb", 2) },
     far_down: -> { TOPLEVEL_BINDING.eval("#{"\n" * 69_999}KindsOfCode.record", "far.rb", 1) },
-    symbol_to_proc: -> { [Plain.new].each(&:method) },
+    symbol_to_proc: -> { [Plain.new].index(&:method) },
     fiber: -> { Fiber.new { KindsOfCode.record }.resume },
     thread: -> { Thread.new { KindsOfCode.record }.join },
     enumerator: -> { Enumerator.new { |yielder| yielder << KindsOfCode.record }.next }

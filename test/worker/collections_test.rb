@@ -40,7 +40,11 @@ class WorkerCollectionsTest < RingProf::TestCase
   def test_marking_outside_of_gc_records_nothing
     require "objspace"
     results = RingProf.run(mode: :wall, interval: 100) do
-      ObjectSpace.each_object(Object) { |object| ObjectSpace.reachable_objects_from(object) if object.class.equal?(Object) }
+      # Asked of Kernel: the heap may hold classes that refuse to tell.
+      class_of = Kernel.instance_method(:class)
+      ObjectSpace.each_object(Object) do |object|
+        ObjectSpace.reachable_objects_from(object) if class_of.bind_call(object).equal?(Object)
+      end
       GC.verify_internal_consistency if GC.respond_to?(:verify_internal_consistency)
       burn_cpu(0.05)
     end

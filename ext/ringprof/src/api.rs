@@ -78,7 +78,8 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
                     .then_some("the layout of this Ruby's stacks is unknown")
             });
             let facts = VmFacts {
-                layout: state.layout.filter(|_| postponed.is_none()),
+                layout: state.layout,
+                direct: postponed.is_none(),
                 pseudo_root: state.pseudo_root,
                 pauses: thread_events::KNOWN,
             };

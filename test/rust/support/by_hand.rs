@@ -50,6 +50,7 @@ fn plan() -> Plan {
         interval_ns: INTERVAL_NS,
         ignore_gc: false,
         capture: Capture::Direct(LAYOUT),
+        thread_ec: LAYOUT.thread_ec,
         reading: Reading::InHandler,
         high_water: RING_WORDS / 2,
         pseudo_root: 0,

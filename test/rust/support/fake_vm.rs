@@ -273,7 +273,7 @@ pub fn stack_of(values: &[u64]) -> &'static [FrameLine] {
 pub struct FakeThread {
     value: u64,
     thread: [AtomicUsize; 8],
-    ec: [AtomicUsize; 4],
+    ec: [AtomicUsize; 5],
     stack: [AtomicUsize; 64],
 }
 
@@ -310,6 +310,12 @@ impl FakeThread {
         put(TOP + 2, 1);
         put(TOP + 4, at(8));
         fake
+    }
+
+    /// Whether the VM runs postponed jobs on this thread: it masks them meanwhile.
+    pub fn set_runs_jobs(&self, yes: bool) {
+        // The upper half of the word: 32 bits of flags, then 32 of mask.
+        self.ec[4].store(if yes { 4 << 32 } else { 0 }, Relaxed);
     }
 
     /// The calling thread, with this for its Ruby half.
