@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The mounted files, relative to the repository's root.
-const MOUNTED: [&str; 7] = [
+const MOUNTED: [&str; 8] = [
     "src/sync.rs",
     "src/ring/mod.rs",
     "src/ring/index.rs",
     "src/ring/slots.rs",
     "src/ring/producer.rs",
     "src/ring/consumer.rs",
+    "src/capture/bell.rs",
     "src/capture/gate.rs",
 ];
 
@@ -52,9 +53,10 @@ fn main() {
     let mounts = format!(
         "#[path = {:?}] pub mod sync;\n#[path = {:?}] pub mod ring;\n\
          /// The part of capture that is modelled.\n\
-         pub mod capture {{ #[path = {:?}] pub mod gate; }}\n",
+         pub mod capture {{ #[path = {:?}] pub mod bell; #[path = {:?}] pub mod gate; }}\n",
         copy.join("src/sync.rs"),
         copy.join("src/ring/mod.rs"),
+        copy.join("src/capture/bell.rs"),
         copy.join("src/capture/gate.rs"),
     );
     fs::write(copy.join("mounts.rs"), mounts).expect("the folder has just been made");

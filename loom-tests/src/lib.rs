@@ -17,6 +17,7 @@ pub mod ring;
 #[cfg(not(mutant))]
 #[path = "../../src/capture"]
 pub mod capture {
+    pub mod bell;
     pub mod gate;
 }
 

@@ -136,8 +136,8 @@ impl Pause {
     /// The thread is back, or was never gone.
     #[inline]
     pub(super) fn end(&self) {
-        // SeqCst: comes before the look at the tick thread's bell; pairs with the fence of who parks.
-        self.state.store(State::Running as u32, Ordering::SeqCst);
+        // Release: pairs with the Acquire in `is_running`; the bell's fence comes before the look at it.
+        self.state.store(State::Running as u32, Ordering::Release);
     }
 
     /// Time (ns) of the suspension.

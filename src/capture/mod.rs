@@ -33,6 +33,7 @@
     )
 )]
 
+pub mod bell;
 pub mod clock;
 pub mod control;
 pub mod counters;
@@ -58,6 +59,7 @@ pub mod vm_hooks;
 pub mod writer;
 
 use crate::sample::State;
+use bell::Bell;
 use control::{Registry, ThreadIdentity, Token};
 use counters::Counters;
 use deadlines::Deadlines;
@@ -66,9 +68,7 @@ use gate::Gate;
 use histogram::Histogram;
 use paces::Paces;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{
-    fence, AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use vm_hooks::VmHooks;
 use writer::Writer;
 
@@ -111,8 +111,8 @@ pub struct Shared {
     thread_ec: AtomicUsize,
     /// Times that a thread got the GVL back.
     resumes: AtomicU64,
-    /// 1 while the tick thread is parked: who gets the GVL wakes it.
-    bell: AtomicU32,
+    /// Hangs while the tick thread is parked: who gets the GVL wakes it.
+    bell: Bell,
     /// Switches of the test build.
     #[cfg(feature = "testing")]
     pub testing: testing::Switches,
@@ -148,7 +148,7 @@ impl Shared {
             sample_wanted: AtomicU64::new(0),
             thread_ec: AtomicUsize::new(0),
             resumes: AtomicU64::new(0),
-            bell: AtomicU32::new(0),
+            bell: Bell::new(),
             #[cfg(feature = "testing")]
             testing: testing::Switches::default(),
         }));
@@ -368,17 +368,14 @@ impl Shared {
     /// Wakes the tick thread, if it is parked.
     #[inline]
     fn ring_bell(&self) {
-        // SeqCst: comes after the state of who rings; pairs with the store in `park`.
-        if self.bell.load(Ordering::SeqCst) == 0 {
+        if !self.bell.ring() {
             return;
         }
-        // Relaxed: the futex's own lock orders the wake; a second ring does no harm.
-        self.bell.store(0, Ordering::Relaxed);
         // SAFETY: wakes whoever sleeps on our own word, which is never freed (I8).
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
-                self.bell.as_ptr(),
+                self.bell.futex(),
                 libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
                 1,
             );
@@ -388,10 +385,7 @@ impl Shared {
     /// Sleeps until somebody rings, `longest_ns` at most; not at all if a thread runs, or `stop` says so.
     /// On the tick thread.
     fn park(&self, longest_ns: u64, stop: impl Fn() -> bool) {
-        // SeqCst: before the look at the threads; pairs with the load in `ring_bell`. Who resumes
-        // after that look sees that we are parked.
-        self.bell.store(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        self.bell.hang_up();
         if !stop() && !self.anybody_runs() {
             self.counters.parked.add_one();
             let longest = clock::timespec(longest_ns);
@@ -399,15 +393,14 @@ impl Shared {
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
-                    self.bell.as_ptr(),
+                    self.bell.futex(),
                     libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
                     1_u32,
                     &raw const longest,
                 );
             }
         }
-        // Relaxed: who rings now rings in vain.
-        self.bell.store(0, Ordering::Relaxed);
+        self.bell.take_down();
     }
 
     fn anybody_runs(&self) -> bool {

@@ -65,13 +65,14 @@ impl StopWord {
     }
 
     fn is_set(&self) -> bool {
-        // SeqCst: after the bell was hung up, see `Shared::park`; pairs with the store in `set`.
-        self.0.load(Ordering::SeqCst) != 0
+        // Acquire: pairs with the Release in `set`; after the bell was hung up its fence orders it.
+        self.0.load(Ordering::Acquire) != 0
     }
 
     fn set(&self) {
-        // SeqCst: pairs with the Acquire in `sleep_until`, and comes before the ring for who is parked.
-        self.0.store(1, Ordering::SeqCst);
+        // Release: pairs with the Acquire in `sleep_until` and `is_set`; the fence of the bell, which is rung next, orders it
+        // for who parks.
+        self.0.store(1, Ordering::Release);
         // SAFETY: wakes whoever sleeps on our own word.
         unsafe {
             libc::syscall(
