@@ -268,7 +268,7 @@ class CliReportTest < RingProf::TestCase
 
   def test_bad_input
     assert_refused(2, /name one profile file/, "report")
-    assert_refused(2, /name one profile file/, "report", "a", "b")
+    assert_refused(1, /cannot read a: No such file or directory/, "report", "a", "b")
     assert_refused(1, %r{cannot read /nonexistent: No such file or directory}, "report", "/nonexistent")
     assert_refused(1, /cannot read .*: Is a directory/, "report", Dir.tmpdir)
     assert_refused(1, /is not a profile/, "report", __FILE__)

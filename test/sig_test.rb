@@ -37,9 +37,23 @@ class SigTest < Minitest::Test
     assert_equal RingProf::Profile::Frame.members.sort, declared(frame, "RingProf::Profile::Frame").reject { |name| name.end_with?("=") }
   end
 
-  def test_text_report
-    definition = @builder.build_instance(type("RingProf::Report::Text"))
-    assert_equal RingProf::Report::Text.public_instance_methods(false).sort, declared(definition, "RingProf::Report::Text") - [:initialize]
+  def test_what_belongs_to_a_profile
+    [RingProf::Profile::Stacks, RingProf::Report::Format].each { |owner| assert_declared owner }
+    names = @builder.build_singleton(type("RingProf::Profile::Names"))
+    assert_equal RingProf::Profile::Names.singleton_methods(false).sort, declared(names, "RingProf::Profile::Names")
+    { RingProf::Profile::Stacks::Run => 4, RingProf::Report::Flamegraph::Cell => 4 }.each do |owner, size|
+      members = declared(@builder.build_instance(type(owner.name)), owner.name).reject { |name| name.end_with?("=") }
+      assert_equal [size, owner.members.sort], [members.size, members]
+    end
+  end
+
+  def test_reports
+    reports = RingProf::Report.constants.map { |name| RingProf::Report.const_get(name) }
+    reports.select! { |owner| owner.is_a?(Class) && owner.method_defined?(:write) }
+    assert_operator reports.size, :>, 12
+    reports.each { |owner| assert_declared owner }
+    definition = @builder.build_singleton(type("RingProf::Report"))
+    assert_equal RingProf::Report.singleton_methods(false).sort, declared(definition, "RingProf::Report")
   end
 
   private
@@ -47,6 +61,12 @@ class SigTest < Minitest::Test
   def type(name)
     *path, last = name.split("::").map(&:to_sym)
     RBS::TypeName.new(name: last, namespace: RBS::Namespace.new(path: path, absolute: true))
+  end
+
+  def assert_declared(owner)
+    definition = @builder.build_instance(type(owner.name))
+    members = owner < Struct ? owner.members.flat_map { |name| [name, :"#{name}="] } : []
+    assert_equal owner.public_instance_methods(false).sort - members, declared(definition, owner.name) - [:initialize] - members, owner.name
   end
 
   def declared(definition, owner)

@@ -8,68 +8,57 @@ module RingProf
   # @example
   #   profile = RingProf::Profile.load("profile.dump")
   #   profile.frames.first(10).each { |frame| puts "#{frame.samples} #{frame.name}" }
+  #
+  # @example Two processes, without their tests
+  #   both = RingProf::Profile.load("one.dump") + RingProf::Profile.load("two.json.gz")
+  #   RingProf::Report::Text.new(both.filter(reject_files: "/app/test/")).write($stdout)
   class Profile
     # One method, block or C function of the profile.
     #
     # * `id` – Integer, unique in the profile; the raw stacks name frames by it
-    # * `name`, `file` – String
+    # * `name`, `file` – String, in valid UTF-8
     # * `line` – first line of the method; nil when unknown
     # * `samples` – samples with the frame on top (self)
     # * `total_samples` – samples with the frame anywhere in the stack
     # * `edges` – `{callee id => samples}`
     # * `lines` – `{line => [total, self]}` (a plain Integer in dumps of format 1.0)
-    Frame = Struct.new(:id, :name, :file, :line, :samples, :total_samples, :edges, :lines, keyword_init: true)
+    # * `states` – `{running: [total, self], waiting: …, blocked: …}`; nil when all of them ran, or nobody told
+    Frame = Struct.new(:id, :name, :file, :line, :samples, :total_samples, :edges, :lines, :states, keyword_init: true)
 
-    # First bytes of everything that Marshal writes.
-    MARSHAL_MAGIC = "\x04\b".b.freeze
-    private_constant :MARSHAL_MAGIC
+    # What names a frame that the profile does not describe.
+    UNKNOWN = "(unknown)"
+    # Above the stacks of garbage collection.
+    GC_FRAME = "(garbage collection)"
+    private_constant :UNKNOWN, :GC_FRAME
 
     class << self
-      # Reads a profile file: Marshal (what `results(path)` writes) or JSON, of RingProf or StackProf.
+      # Reads a profile: Marshal (what `results(path)` writes) or JSON, compressed by gzip or not, of RingProf or
+      # StackProf; which one is seen by the content.
       # Marshal runs code of the file's choosing: load only files that you trust.
       #
-      # @param path [String, Pathname]
+      # @param source [String, Pathname, IO] a path, or what can be read
       # @return [Profile]
-      # @raise [SystemCallError] when the file cannot be read
+      # @raise [SystemCallError] when it cannot be read
       # @raise [Error] when it holds no profile
-      def load(path)
-        parse(File.binread(path))
+      def load(source)
+        new(Reader.load(source))
       rescue Error => e
-        raise Error, "#{path} is not a profile: #{e.message}"
+        raise Error, "#{name_of(source)} is not a profile: #{e.message}"
       end
 
       # @param bytes [String] the content of a profile file
       # @return [Profile]
       # @raise [Error] when it holds no profile
       def parse(bytes)
-        new(bytes.byteslice(0, 2).b == MARSHAL_MAGIC ? from_marshal(bytes) : from_json(bytes))
+        new(Reader.parse(bytes))
       end
 
       private
 
-      def from_marshal(bytes)
-        Marshal.load(bytes)
-      rescue ArgumentError, TypeError, EOFError, NameError => e
-        raise Error, e.message
-      end
+      def name_of(source)
+        return source.to_path || "input" if source.respond_to?(:to_path)
 
-      def from_json(bytes)
-        # Loaded on demand: a profiled program that never reads JSON must be free in its choice of json.
-        require "json"
-        data = restore_keys(JSON.parse(bytes.dup.force_encoding(Encoding::UTF_8)))
-        data[:mode] = data[:mode].to_sym if data.is_a?(Hash) && data[:mode].is_a?(String)
-        data
-      rescue JSON::ParserError
-        raise Error, "neither Marshal nor JSON"
-      end
-
-      # JSON knows String keys only: numbers become Integers again, the rest Symbols. Arrays hold
-      # numbers alone (raw stacks, by the million) and are left as they are.
-      def restore_keys(value)
-        return value.map { |inner| restore_keys(inner) } if value.is_a?(Array) && value.first.is_a?(Hash)
-        return value unless value.is_a?(Hash)
-
-        value.to_h { |key, inner| [key.match?(/\A\d+\z/) ? key.to_i : key.to_sym, restore_keys(inner)] }
+        source.respond_to?(:read) ? "input" : source
       end
     end
 
@@ -84,9 +73,14 @@ module RingProf
       @data = data
     end
 
+    # @return [Numeric, nil] of the format: 1.0, 1.1 or 1.2
+    def version
+      data[:version]
+    end
+
     # @return [Symbol] `:wall`, `:cpu`, `:cpu_and_wall`, `:object` or `:custom`
     def mode
-      data[:mode]
+      data[:mode]&.to_sym
     end
 
     # @return [Numeric, nil] microseconds (wall, cpu) or allocations (object) between samples; nil in custom mode
@@ -128,7 +122,16 @@ module RingProf
 
     # @return [Boolean] whether the profile holds the single stacks (`raw: true`)
     def raw?
-      data.key?(:raw)
+      data[:raw].is_a?(Array)
+    end
+
+    # @return [Stacks] the single stacks, an Enumerable of runs
+    # @raise [Error] when the profile holds none
+    def stacks
+      # The words are StackProf's: its users look for them.
+      raise Error, "profile does not include raw samples (add `raw: true` to collecting StackProf.run)" unless raw?
+
+      Stacks.new(data[:raw], data[:raw_lines])
     end
 
     # @return [Float] missed samples, of all; 0.0 to 1.0
@@ -143,6 +146,41 @@ module RingProf
       all_frames.each_with_index.sort_by { |frame, index| [-frame[key], index] }.map(&:first)
     end
 
+    # @param id [Integer]
+    # @return [Frame] one without samples, called `(unknown)`, when the profile does not describe it
+    def frame(id)
+      frames_by_id[id] || Frame.new(id: id, name: UNKNOWN, file: "", samples: 0, total_samples: 0)
+    end
+
+    # @param id [Integer] of a frame
+    # @return [Array<(Frame, Integer)>] who called it, and how many of its samples are of those calls; most first
+    def callers(id)
+      callers_by_id.fetch(id, []).map { |caller_id, weight| [frame(caller_id), weight] }
+    end
+
+    # @param id [Integer] of a frame
+    # @return [Array<(Frame, Integer)>] whom it called, and how many of its samples are of those calls; most first
+    def callees(id)
+      by_weight(frame(id).edges || {}).map { |callee, weight| [frame(callee), weight] }
+    end
+
+    # @return [Hash{String => Hash{Integer => Array(Integer, Integer)}}] samples of each line of each file, total
+    #   and self, of all frames together
+    def files
+      all_frames.each_with_object({}) do |frame, files|
+        next unless frame.lines
+
+        lines = files[frame.file] ||= {}
+        frame.lines.each do |line, counts|
+          total, own = counts
+          sum = lines[line] ||= [0, 0]
+          # Format 1.0 has one number: samples on top.
+          sum[0] += total if own
+          sum[1] += own || total
+        end
+      end
+    end
+
     # @param part [Integer]
     # @param whole [Integer] samples of the whole profile if not given
     # @return [Float] part of whole, 0.0 to 1.0; 0.0 of nothing
@@ -150,14 +188,85 @@ module RingProf
       whole.zero? ? 0.0 : part.fdiv(whole)
     end
 
+    # Both profiles in one: frames of the same name, file and line are one, all samples, raw stacks, threads and
+    # states are kept, and the metadata too; where its values differ, an Array has both. Raw stacks are kept when
+    # both profiles have them: of one alone they would be taken for the whole.
+    #
+    # @param other [Profile]
+    # @return [Profile]
+    # @raise [Error] when they count different things: another mode, interval or format
+    def +(other)
+      require "ringprof/profile/merger"
+      Profile.new(Merger.new(self, other).data)
+    end
+
+    # A part of the profile, for any report.
+    #
+    # Files and names choose *frames*: the others are not shown, and are cut out of the raw stacks; numbers stay
+    # those of the whole. A String is the beginning of a path, or a whole name; a Regexp matches anywhere.
+    # Threads, states and time choose *samples*, which takes raw stacks; all numbers are counted anew.
+    #
+    # @param files [String, Regexp, Array, nil] frames of these files alone
+    # @param reject_files [String, Regexp, Array, nil] no frames of these files
+    # @param names [String, Regexp, Array, nil] frames of these names alone
+    # @param reject_names [String, Regexp, Array, nil] no frames of these names
+    # @param threads [String, Regexp, Integer, Array, nil] samples of these threads, by name or id
+    # @param states [Symbol, Array<Symbol>, nil] samples in these states
+    # @param time [Range<Numeric>, nil] samples of this time, in seconds since the first one
+    # @return [Profile]
+    # @raise [Error] when samples are to be chosen by what the profile does not tell
+    def filter(files: nil, reject_files: nil, names: nil, reject_names: nil, threads: nil, states: nil, time: nil)
+      require "ringprof/profile/filter"
+      data = Filter.new(self).samples(threads: threads, states: states, time: time)
+      Profile.new(Filter.new(Profile.new(data)).frames(files: files, reject_files: reject_files, names: names, reject_names: reject_names))
+    end
+
+    # Writes the profile as `RingProf.results(path)` does, for every reader of StackProf's dumps.
+    #
+    # @param target [String, Pathname, IO]
+    # @return [void]
+    # @raise [SystemCallError] when it cannot be written
+    def dump(target)
+      # A Pathname has `write` too, of another kind.
+      path = target.is_a?(String) || (target.respond_to?(:to_path) && !target.respond_to?(:to_io))
+      return File.open(target, "wb") { |file| dump(file) } if path
+
+      target.binmode if target.respond_to?(:binmode)
+      Marshal.dump(data, target)
+      nil
+    end
+
     private
 
     def all_frames
-      data[:frames].map do |id, frame|
-        Frame.new(id: id, name: frame[:name], file: frame[:file], line: frame[:line],
-                  samples: frame[:samples] || 0, total_samples: frame[:total_samples] || 0,
-                  edges: frame[:edges], lines: frame[:lines])
+      frames_by_id.values
+    end
+
+    def frames_by_id
+      @frames_by_id ||= data[:frames].to_h { |id, frame| [id, built(id, frame)] }
+    end
+
+    def built(id, frame)
+      Frame.new(id: id, name: Names.utf8(frame[:name] || UNKNOWN), file: Names.utf8(frame[:file]), line: frame[:line],
+                samples: frame[:samples] || 0, total_samples: frame[:total_samples] || 0,
+                edges: frame[:edges], lines: frame[:lines], states: frame[:states])
+    end
+
+    def callers_by_id
+      @callers_by_id ||= begin
+        callers = {}
+        data[:frames].each { |id, frame| frame[:edges]&.each { |callee, weight| (callers[callee] ||= {})[id] = weight } }
+        callers.transform_values { |weights| by_weight(weights) }
       end
+    end
+
+    def by_weight(weights)
+      weights.each_with_index.sort_by { |(_id, weight), index| [-weight, index] }.map(&:first)
     end
   end
 end
+
+# Behind the class, which is autoloaded: they must find it defined.
+require "ringprof/profile/names"
+require "ringprof/profile/reader"
+require "ringprof/profile/stacks"

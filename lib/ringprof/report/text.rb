@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "ringprof/profile"
+require "ringprof/report/printing"
 
 module RingProf
   module Report
@@ -18,24 +18,31 @@ module RingProf
     #          TOTAL    (pct)     SAMPLES    (pct)     FRAME
     #           1890  (95.4%)        1204  (60.7%)     Object#fib
     class Text
+      include Printing
+
       RULE = ("=" * 34).freeze
-      HEADER = "     TOTAL    (pct)     SAMPLES    (pct)     FRAME"
+      HEADER = "     TOTAL    (pct)     SAMPLES    (pct)     "
+      STATE_HEADER = "   RUNNING   WAITING   BLOCKED     "
       STATES = { running: "Running", waiting: "Waiting for the GVL", blocked: "Blocked" }.freeze
-      private_constant :RULE, :HEADER, :STATES
+      private_constant :RULE, :HEADER, :STATE_HEADER, :STATES
 
       # @param profile [Profile]
-      # @param limit [Integer] number of frames; 0 for all
+      # @param limit [Integer, nil] number of frames; 0 or nil for all
       # @param sort_total [Boolean] order by total samples and not by samples on top
-      def initialize(profile, limit: 30, sort_total: false)
+      # @param states [Boolean] tell for each frame what its threads were doing in its total samples
+      # @param modeline [String, nil] what is said of the mode, if not its name and interval
+      def initialize(profile, limit: 30, sort_total: false, states: false, modeline: nil)
         @profile = profile
         @limit = limit
         @sort_total = sort_total
+        @states = states
+        @modeline = modeline || default_modeline
       end
 
       # @param io [#puts]
       # @return [void]
       def write(io)
-        io.puts RULE, *head, RULE, HEADER
+        io.puts RULE, *head, RULE, "#{HEADER}#{STATE_HEADER if @states}FRAME"
         rows.each { |frame| io.puts row(frame) }
       end
 
@@ -43,7 +50,7 @@ module RingProf
 
       def head
         [
-          "  Mode: #{modeline}",
+          "  Mode: #{line(@modeline)}",
           format("  Samples: %d (%.2f%% miss rate)", @profile.samples, 100 * @profile.miss_rate),
           format("  GC: %d (%.2f%%)", @profile.gc_samples, 100 * @profile.share(@profile.gc_samples)),
           *states,
@@ -59,7 +66,7 @@ module RingProf
         STATES.map { |state, name| format("  %s: %d (%.2f%%)", name, states[state], 100 * @profile.share(states[state])) }
       end
 
-      def modeline
+      def default_modeline
         @profile.interval ? "#{@profile.mode}(#{@profile.interval})" : @profile.mode.to_s
       end
 
@@ -75,17 +82,19 @@ module RingProf
       end
 
       def rows
-        frames = @profile.frames(sort: @sort_total ? :total : :self)
-        @limit.zero? ? frames : frames.first(@limit)
+        first(@profile.frames(sort: @sort_total ? :total : :self), @limit)
       end
 
       def row(frame)
-        format("%10d %8s  %10d %8s     %s", frame.total_samples, percent(frame.total_samples),
-               frame.samples, percent(frame.samples), frame.name)
+        format("%10d %8s  %10d %8s     %s%s", frame.total_samples, percent(frame.total_samples),
+               frame.samples, percent(frame.samples), (states_of(frame) if @states), line(frame.name))
       end
 
-      def percent(samples)
-        format("(%.1f%%)", 100 * @profile.share(samples))
+      def states_of(frame)
+        totals = STATES.keys.map { |state| frame.states&.dig(state, 0) }
+        # Where nothing is said, all of them ran.
+        totals = [frame.total_samples, 0, 0] unless totals.any?
+        format("%10d%10d%10d     ", *totals.map(&:to_i))
       end
     end
   end

@@ -1,0 +1,109 @@
+# frozen_string_literal: true
+
+require "json"
+require "ringprof/report/printing"
+
+module RingProf
+  module Report
+    # The rows of a flame graph, as a call of the JavaScript function `flamegraph`: what StackProf's viewer and ours
+    # (`ringprof report --flamegraph-viewer`) draw.
+    #
+    #     flamegraph([
+    #     {"x":0,"y":1,"width":12,"frame_id":8192,"frame":"App#work","file":"/app/main.rb"}
+    #     ])
+    class Flamegraph
+      # One rectangle: frame `id`, `depth` from the root, from sample `x` on.
+      Cell = Struct.new(:x, :depth, :width, :id)
+      # The stacks in the order of the graph, as equal ones side by side.
+      Stack = Struct.new(:x, :weight, :ids)
+      private_constant :Stack
+
+      # @param profile [Profile]
+      # @param alphabetical [Boolean] stacks in the order of their names, so that equal ones are one; or in that of time
+      # @param skip_common [Boolean] leave out the rows at the root that all samples share
+      def initialize(profile, alphabetical: false, skip_common: true)
+        @profile = profile
+        @alphabetical = alphabetical
+        @skip_common = skip_common
+      end
+
+      # @param io [#puts]
+      # @return [void]
+      # @raise [Error] when the profile holds no single stacks
+      def write(io)
+        cells = each_cell
+        io.puts "flamegraph(["
+        separator = ""
+        described = Hash.new { |hash, id| hash[id] = describe(id) }
+        cells.each do |cell|
+          io.puts %(#{separator}{"x":#{cell.x},"y":#{cell.depth},"width":#{cell.width},#{described[cell.id]}})
+          separator = ","
+        end
+        io.puts "])"
+      end
+
+      # Row by row, from the root on. The work is that of looking at every frame of every stack once.
+      #
+      # @yield [Cell]
+      # @return [Enumerator, void]
+      # @raise [Error] when the profile holds no single stacks
+      def each_cell(&block)
+        return to_enum(:each_cell) unless block
+
+        stacks = ordered
+        width = stacks.sum(&:weight)
+        depth = 0
+        until (stacks = stacks.select { |stack| stack.ids.size > depth }).empty?
+          row(stacks, depth, width, &block)
+          depth += 1
+        end
+      end
+
+      private
+
+      def describe(id)
+        frame = @profile.frame(id)
+        %("frame_id":#{id},"frame":#{::JSON.generate(frame.name)},"file":#{::JSON.generate(frame.file)})
+      end
+
+      def ordered
+        stacks = @alphabetical ? alphabetical : in_time
+        x = 0
+        stacks.map { |ids, weight| Stack.new(x, weight, ids).tap { x += weight } }
+      end
+
+      def in_time
+        @profile.stacks.enum_for(:each_ids)
+      end
+
+      # Equal stacks become one, then all are ordered by the places of their names in the alphabet.
+      def alphabetical
+        weights = Hash.new(0)
+        @profile.stacks.each_ids { |ids, weight| weights[ids] += weight }
+        places = places(weights)
+        weights.sort_by { |ids, _weight| ids.map { |id| places[id] } }
+      end
+
+      def places(weights)
+        ids = {}
+        weights.each_key { |stack| stack.each { |id| ids[id] = true } }
+        ids.keys.sort_by { |id| [@profile.frame(id).name, id] }.each_with_index.to_h
+      end
+
+      # Neighbours of the same frame are one rectangle.
+      def row(stacks, depth, width)
+        cell = nil
+        stacks.each do |stack|
+          id = stack.ids[depth]
+          if cell && cell.id == id && cell.x + cell.width == stack.x
+            cell.width += stack.weight
+          else
+            yield cell if cell
+            cell = Cell.new(stack.x, depth, stack.weight, id)
+          end
+        end
+        yield cell unless @skip_common && cell.width == width
+      end
+    end
+  end
+end
