@@ -36,6 +36,7 @@ require "ringprof/stats"
 # * `sample` → true, or false when not running: records the calling stack, in every mode.
 # * `use_postponed_job!` → nil: captures at safepoints from the next start on.
 module RingProf
+  autoload :Middleware, "ringprof/middleware"
   autoload :Profile, "ringprof/profile"
   autoload :Report, "ringprof/report"
 

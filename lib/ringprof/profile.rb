@@ -53,6 +53,12 @@ module RingProf
         new(Reader.parse(bytes))
       end
 
+      # @param json [Object] what JSON.parse made of a profile
+      # @return [Object] the same with Integers and Symbols for keys, as profiles have them
+      def restore_keys(json)
+        Reader.restore_keys(json)
+      end
+
       private
 
       def name_of(source)
@@ -231,7 +237,6 @@ module RingProf
       path = target.is_a?(String) || (target.respond_to?(:to_path) && !target.respond_to?(:to_io))
       return File.open(target, "wb") { |file| dump(file) } if path
 
-      target.binmode if target.respond_to?(:binmode)
       Marshal.dump(data, target)
       nil
     end

@@ -33,6 +33,7 @@ module RingProf
     autoload :JSON, "ringprof/report/json"
     autoload :Lines, "ringprof/report/lines"
     autoload :Method, "ringprof/report/method"
+    autoload :Source, "ringprof/report/source"
     autoload :Stackcollapse, "ringprof/report/stackcollapse"
     autoload :Text, "ringprof/report/text"
     autoload :Walk, "ringprof/report/walk"

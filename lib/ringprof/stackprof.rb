@@ -4,7 +4,9 @@
 #
 #     gem "ringprof", require: "ringprof/stackprof"
 #
-# From here on `require "stackprof"` loads nothing more. The stackprof gem must not be loaded before.
+# From here on `require "stackprof"`, `"stackprof/report"` and `"stackprof/middleware"` load nothing but this. The
+# stackprof gem must not be loaded before. Where no Gemfile says it, the folder `ringprof/dropin` of this gem, first
+# on the load path, does the same: there `require "stackprof"` is RingProf.
 
 require "ringprof"
 
@@ -23,11 +25,16 @@ StackProf = RingProf.dup
 
 # StackProf's module functions, done by RingProf.
 module StackProf
-  # Not RingProf's constants: `stackprof/report` must be free to define its own Report.
+  # Not RingProf's constants: StackProf's Report and Middleware are others.
   constants(false).each { |name| remove_const(name) }
 
   # The StackProf whose contract this keeps. Gems compare it before they use what came with it.
   VERSION = "0.2.28"
+
+  autoload :Report, "ringprof/stackprof/report"
+  autoload :Middleware, "ringprof/stackprof/middleware"
 end
 
 $LOADED_FEATURES << "stackprof.rb"
+# What gems require by itself: stackprof/report, stackprof/middleware.
+$LOAD_PATH.unshift(File.expand_path("dropin", __dir__)) unless $LOAD_PATH.include?(File.expand_path("dropin", __dir__))

@@ -59,6 +59,5 @@ module RingProf
         code.split("\t", -1).map { |part| super(part) }.join("\t")
       end
     end
-    private_constant :Source
   end
 end
