@@ -58,11 +58,10 @@ module RingProf
         end
       end
 
-      # From a line above the method to the last one with samples. The code that is running may be elsewhere than
-      # where it was defined (a heredoc that was evaluated): then there is nothing to show.
+      # From the method's first line to one after the last with samples.
       def range(frame)
         first = frame.line || 1
-        (first - 1)..(frame.lines&.keys&.max || (first + 5))
+        first..((frame.lines&.keys&.max || (first + 5)) + 1)
       end
     end
   end
