@@ -49,6 +49,12 @@ module RingProf
         TEXT
       end
 
+      def parse(argv)
+        super
+      rescue RegexpError => e
+        usage e.message
+      end
+
       def define(parser)
         define_report(parser)
         define_reports(parser)

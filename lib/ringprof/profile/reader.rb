@@ -14,10 +14,13 @@ module RingProf
       MALFORMED = [ArgumentError, TypeError, EOFError, NameError, RangeError, RegexpError, SystemStackError, FloatDomainError,
                    EncodingError].freeze
       # A profile begins with one of these; a JSON file may begin with space, or a byte order mark.
-      JSON_START = /\A(?:\xEF\xBB\xBF)?\s*\{/n
+      JSON_START = /\A(?:\xEF\xBB\xBF)?\s*(?:\{|\z)/n
+      # Of JSON and of what is compressed, which have to be in memory as a whole.
+      LIMIT = 4 << 30
+      PART = 16 << 20
       # The newest format that is known here.
       VERSION = 1.2
-      private_constant :MARSHAL, :GZIP, :MALFORMED, :JSON_START
+      private_constant :MARSHAL, :GZIP, :MALFORMED, :JSON_START, :LIMIT, :PART, :VERSION
 
       class << self
         # @param source [String, Pathname, IO] a path, or what can be read
@@ -40,8 +43,10 @@ module RingProf
           bytes = bytes.to_s.b if bytes.encoding != Encoding::BINARY
           bytes = gunzip(bytes) if bytes.start_with?(GZIP)
           raise Error, "it is empty" if bytes.empty?
+          return check(from_marshal(bytes)) if bytes.start_with?(MARSHAL)
+          raise Error, "neither Marshal nor JSON" unless profile?(bytes.byteslice(0, 64))
 
-          check(bytes.start_with?(MARSHAL) ? from_marshal(bytes) : from_json(bytes))
+          check(from_json(bytes))
         rescue NoMemoryError
           raise Error, "it takes more memory than there is"
         end
@@ -60,23 +65,42 @@ module RingProf
 
         private
 
-        # Marshal reads a big file as it goes, which saves the memory of the bytes; the first look tells a file of
-        # zeros, or a film, from a profile before it is read.
+        # Marshal reads a big file as it goes, which saves the memory of the bytes; the first look tells a film, or
+        # a disk full of zeros, from a profile before it is read.
         def read(file)
-          start = file.read(64).to_s
+          start = file.read(64).to_s.b
           raise Error, "it is empty" if start.empty?
-          raise Error, "neither Marshal nor JSON" unless start.start_with?(MARSHAL, GZIP) || start.match?(JSON_START) || start.strip.empty?
-          return parse(start + file.read.to_s) unless start.start_with?(MARSHAL) && file.respond_to?(:stat) && file.stat.file?
+          raise Error, "neither Marshal nor JSON" unless profile?(start)
+          return parse(start + rest(file)) unless start.start_with?(MARSHAL) && file.respond_to?(:stat) && file.stat.file?
 
           file.rewind
           check(from_marshal(file))
         end
 
+        def profile?(start)
+          start.start_with?(MARSHAL, GZIP) || (start.match?(JSON_START) && !start.include?("\0"))
+        end
+
+        def rest(file)
+          bytes = String.new(encoding: Encoding::BINARY)
+          while (part = file.read(PART))
+            bytes << part
+            raise Error, "it is bigger than #{LIMIT >> 30} GiB" if bytes.bytesize > LIMIT
+          end
+          bytes
+        end
+
+        # Looked at before it is unpacked, too: the rest of it may be a thousand times as big.
         def gunzip(bytes)
+          require "stringio"
           require "zlib"
-          Zlib.gunzip(bytes)
+          reader = Zlib::GzipReader.new(StringIO.new(bytes))
+          start = reader.read(64).to_s.b
+          raise Error, "neither Marshal nor JSON, under its gzip" unless profile?(start) && !start.start_with?(GZIP)
+
+          start + rest(reader)
         rescue Zlib::Error => e
-          raise Error, "its compression is damaged (#{e.message})"
+          raise Error, "its gzip is damaged (#{e.message})"
         end
 
         def from_marshal(source)

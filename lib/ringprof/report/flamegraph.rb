@@ -48,6 +48,8 @@ module RingProf
       # @return [Enumerator, void]
       # @raise [Error] when the profile holds no single stacks
       def each_cell(&block)
+        # Whether there are any is known at once.
+        @profile.stacks
         return to_enum(:each_cell) unless block
 
         stacks = ordered
