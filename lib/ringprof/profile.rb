@@ -237,7 +237,8 @@ module RingProf
       path = target.is_a?(String) || (target.respond_to?(:to_path) && !target.respond_to?(:to_io))
       return File.open(target, "wb") { |file| dump(file) } if path
 
-      Marshal.dump(data, target)
+      require "ringprof/profile/writer"
+      Writer.write(data, target)
       nil
     end
 
