@@ -14,12 +14,12 @@ require "ringprof/report"
 
 # A profile of the size that is asked for, written as a dump.
 class BigProfile
-  # @param size [Hash] `samples:`, `runs:`, `depth:` (mean), `frames:`
-  def initialize(samples:, runs:, depth:, frames:)
+  # @param size [Hash] `samples:`, `runs:`, `depth:` (mean), `frames:`; ids are addresses unless they begin elsewhere
+  def initialize(samples:, runs:, depth:, frames:, first_id: 94_000_000_000_000)
     @weight = samples / runs
     @runs = runs
     @depth = depth
-    @ids = Array.new(frames) { |number| 94_000_000_000_000 + number * 40 }
+    @ids = Array.new(frames) { |number| first_id + number * 40 }
     @chance = Random.new(1)
   end
 

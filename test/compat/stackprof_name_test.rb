@@ -58,7 +58,7 @@ class StackprofNameTest < RingProf::TestCase
       p Gem::Version.new(StackProf::VERSION) >= Gem::Version.new("0.2.9"), RingProf::VERSION
       p StackProf.constants
     RUBY
-    assert_equal "true\n#{RingProf::VERSION.inspect}\n[:VERSION]\n", ruby!(script)
+    assert_equal "true\n#{RingProf::VERSION.inspect}\n[:VERSION, :Report, :Middleware]\n", ruby!(script)
   end
 
   def test_requiring_stackprof_afterwards_changes_nothing

@@ -128,11 +128,6 @@ class FormatsTest < Minitest::Test
     text.lines.each { |line| assert_predicate line.gsub(/\\./, "").count('"'), :even?, line }
   end
 
-  def test_dot_reads_the_graph
-    skip "Graphviz' dot is not installed" unless system("which dot", out: File::NULL)
-    assert system("dot", "-Tplain", in: tempfile(report(:Graphviz, hostile)), out: File::NULL)
-  end
-
   def test_callgrind_names_are_no_short_forms
     text = report(:Callgrind, hostile)
     assert_includes text, "fn=[12] A#b\n"
@@ -192,11 +187,5 @@ class FormatsTest < Minitest::Test
     end
     { version: 1.2, mode: :wall, interval: 1000, samples: 1, gc_samples: 0, missed_samples: 0, metadata: {}, frames: frames,
       raw: [depth, *ids, 1], raw_lines: [depth, *(1..depth), 1], raw_sample_timestamps: [1], raw_timestamp_deltas: [1] }
-  end
-
-  def tempfile(text)
-    path = File.join(Dir.mktmpdir("ringprof-test").tap { |dir| Minitest.after_run { FileUtils.rm_rf(dir) } }, "graph.dot")
-    File.write(path, text)
-    path
   end
 end
