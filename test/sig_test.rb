@@ -38,7 +38,7 @@ class SigTest < Minitest::Test
   end
 
   def test_what_belongs_to_a_profile
-    [RingProf::Profile::Stacks, RingProf::Report::Format].each { |owner| assert_declared owner }
+    [RingProf::Profile::Stacks, RingProf::Report::Format, RingProf::Middleware].each { |owner| assert_declared owner }
     names = @builder.build_singleton(type("RingProf::Profile::Names"))
     assert_equal RingProf::Profile::Names.singleton_methods(false).sort, declared(names, "RingProf::Profile::Names")
     { RingProf::Profile::Stacks::Run => 4, RingProf::Report::Flamegraph::Cell => 4 }.each do |owner, size|

@@ -16,7 +16,7 @@ class BigTest < Minitest::Test
     require "stringio"
     bare = Memory.now
     io = StringIO.new(String.new(encoding: Encoding::BINARY))
-    BigProfile.new(samples: 600_000, runs: 20_000, depth: 30, frames: 1000, first_id: 4096).dump(io)
+    BigProfile.new(samples: 600_000, runs: 20_000, depth: 30, frames: 1000).dump(io)
     io.rewind
     profile = RingProf::Profile.load(io)
     io.string.clear
