@@ -152,6 +152,16 @@ class PartsTest < Minitest::Test
     assert_equal [data[:samples], data[:gc_samples]], [whole.samples, whole.gc_samples]
   end
 
+  # What was seen twice with something else between is seen once when that is left out.
+  def test_equal_stacks_that_come_together_are_one_run
+    data = example.merge(raw: [2, 4096, 8192, 3, 1, 4096, 4, 2, 4096, 8192, 13], raw_lines: [2, 3, 11, 3, 1, 3, 4, 2, 3, 11, 13],
+                         raw_states: [:running] * 3 + [:blocked] * 4 + [:running] * 13, raw_cpu_weights: [1, 2, 3], cpu_samples: 6)
+    part = RingProf::Profile.new(data).filter(states: :running)
+    assert_equal [[2, 4096, 8192, 16], [2, 3, 11, 16], [4], 4], part.data.values_at(:raw, :raw_lines, :raw_cpu_weights, :cpu_samples)
+    part = RingProf::Profile.new(data).filter(time: 0.002..0.008)
+    assert_equal [[2, 4096, 8192, 1, 1, 4096, 4, 2, 4096, 8192, 2], [0, 2, 0]], part.data.values_at(:raw, :raw_cpu_weights)
+  end
+
   def test_what_is_not_told_cannot_be_chosen_by
     without = RingProf::Profile.new(example.reject { |key| key.start_with?("raw") })
     assert_match(/does not include raw samples/, assert_raises(RingProf::Error) { without.filter(time: 0..1) }.message)

@@ -14,9 +14,11 @@ module RingProf
     class Flamegraph
       # One rectangle: frame `id`, `depth` from the root, from sample `x` on.
       Cell = Struct.new(:x, :depth, :width, :id)
-      # The stacks in the order of the graph, as equal ones side by side.
-      Stack = Struct.new(:x, :weight, :ids)
-      private_constant :Stack
+      # A stack in its place. Its frames are numbers of four bytes each, in one String: stacks by the hundred thousand
+      # are small in that form, and are compared in one step.
+      Stack = Struct.new(:x, :weight, :frames)
+      FRAME = 4
+      private_constant :Stack, :FRAME
 
       # @param profile [Profile]
       # @param alphabetical [Boolean] stacks in the order of their names, so that equal ones are one; or in that of time
@@ -55,7 +57,7 @@ module RingProf
         stacks = ordered
         width = stacks.sum(&:weight)
         depth = 0
-        until (stacks = stacks.select { |stack| stack.ids.size > depth }).empty?
+        until (stacks = stacks.select { |stack| stack.frames.bytesize > depth * FRAME }).empty?
           row(stacks, depth, width, &block)
           depth += 1
         end
@@ -69,34 +71,37 @@ module RingProf
       end
 
       def ordered
-        stacks = @alphabetical ? alphabetical : in_time
+        number_frames
         x = 0
-        stacks.map { |ids, weight| Stack.new(x, weight, ids).tap { x += weight } }
+        (@alphabetical ? alphabetical : in_time).map { |frames, weight| Stack.new(x, weight, frames).tap { x += weight } }
+      end
+
+      # By name, so that the order of the numbers is that of the names.
+      def number_frames
+        seen = {}
+        @profile.stacks.each_ids { |ids, _weight| ids.each { |id| seen[id] = true } }
+        @ids = seen.keys.sort_by { |id| [@profile.frame(id).name, id] }
+        @numbers = @ids.each_with_index.to_h
       end
 
       def in_time
-        @profile.stacks.enum_for(:each_ids)
+        return to_enum(:in_time) unless block_given?
+
+        @profile.stacks.each_ids { |ids, weight| yield ids.map { |id| @numbers[id] }.pack("N*"), weight }
       end
 
-      # Equal stacks become one, then all are ordered by the places of their names in the alphabet.
+      # Equal stacks become one.
       def alphabetical
         weights = Hash.new(0)
-        @profile.stacks.each_ids { |ids, weight| weights[ids] += weight }
-        places = places(weights)
-        weights.sort_by { |ids, _weight| ids.map { |id| places[id] } }
-      end
-
-      def places(weights)
-        ids = {}
-        weights.each_key { |stack| stack.each { |id| ids[id] = true } }
-        ids.keys.sort_by { |id| [@profile.frame(id).name, id] }.each_with_index.to_h
+        in_time { |frames, weight| weights[frames] += weight }
+        weights.sort_by(&:first)
       end
 
       # Neighbours of the same frame are one rectangle.
       def row(stacks, depth, width)
         cell = nil
         stacks.each do |stack|
-          id = stack.ids[depth]
+          id = @ids[stack.frames.unpack1("N", offset: depth * FRAME)]
           if cell && cell.id == id && cell.x + cell.width == stack.x
             cell.width += stack.weight
           else

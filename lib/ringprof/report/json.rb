@@ -52,14 +52,16 @@ module RingProf
 
       def write_array(io, array)
         io.write("[")
-        array.each_slice(SLICE).with_index { |slice, index| io.write("," * [index, 1].min, generate(slice)[1..-2]) }
+        array.each_slice(SLICE).with_index do |slice, index|
+          # Millions of numbers are not looked at one by one.
+          text = slice.all?(Integer) ? slice.join(",") : generate(slice)[1..-2]
+          io.write("," * [index, 1].min, text)
+        end
         io.write("]")
       end
 
       def generate(value)
-        # Millions of numbers are not looked at one by one.
-        value = clean(value, 0) unless value.is_a?(Array) && value.all?(Integer)
-        ::JSON.generate(value, max_nesting: false)
+        ::JSON.generate(clean(value, 0), max_nesting: false)
       end
 
       def clean(value, depth)
