@@ -189,7 +189,7 @@ class ConsumersTest < RingProf::TestCase
 
   # RuboCop's --profile: a relative path, in a folder that is there. Its own command does it where it can.
   def test_rubocop
-    skip "rubocop is not installed" unless system("which rubocop", out: File::NULL)
+    skip "rubocop is not installed for this Ruby" unless system(RbConfig.ruby, "-e", "require 'rubocop'", err: File::NULL)
     source = File.join(@directory, "source.rb")
     FileUtils.mkdir_p(File.join(@directory, "tmp"))
     File.write(source, "def a\n  if b then c end\nend\n" * 20)

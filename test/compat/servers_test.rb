@@ -30,7 +30,7 @@ class ServersTest < RingProf::TestCase
 
   def setup
     super
-    skip "puma and rack are not installed" unless system(RbConfig.ruby, "-e", "require 'puma'; require 'rack'", err: File::NULL)
+    skip "puma and rack are not installed for this Ruby" unless system(RbConfig.ruby, "-e", "require 'puma'; require 'rack'", err: File::NULL)
     @directory = Dir.mktmpdir("ringprof-test")
   end
 

@@ -121,6 +121,21 @@ class FormatsTest < Minitest::Test
     assert_equal ["root", *HOSTILE.values.map { |name| RingProf::Profile::Names.utf8(name) }].sort, frames.map(&:first).sort
   end
 
+  # A tree, counted by another way: one rectangle for each path from the root that has samples.
+  def test_rectangles_of_the_page_stand_on_one_another
+    results = random(3)
+    paths = Hash.new(0)
+    RingProf::Profile.new(results).stacks.each { |run| run.ids.each_index { |depth| paths[run.ids[0..depth]] += run.weight } }
+    _title, cells, frames = shown(report(:FlamegraphPage, results))
+    rectangles = cells.each_slice(4).map { |_x, depth, width, number| [depth, width, frames[number][0]] }
+    assert_equal paths.map { |ids, weight| [ids.size - 1, weight, results[:frames][ids.last][:name]] }.sort, rectangles.sort
+    cells.each_slice(4) do |x, depth, width,|
+      next if depth.zero?
+
+      assert(cells.each_slice(4).any? { |left, under, wide,| under == depth - 1 && left <= x && left + wide >= x + width })
+    end
+  end
+
   def test_graphviz_quotes
     text = report(:Graphviz, hostile)
     assert_includes text, '[label="A#\\"q\\"\\\\\n2 '

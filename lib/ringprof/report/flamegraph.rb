@@ -16,17 +16,21 @@ module RingProf
       Cell = Struct.new(:x, :depth, :width, :id)
       # A stack in its place. Its frames are numbers of four bytes each, in one String: stacks by the hundred thousand
       # are small in that form, and are compared in one step.
-      Stack = Struct.new(:x, :weight, :frames)
+      # `shared` is the number of frames at its root that it has in common with the stack before it.
+      Stack = Struct.new(:x, :weight, :frames, :shared)
       FRAME = 4
       private_constant :Stack, :FRAME
 
       # @param profile [Profile]
       # @param alphabetical [Boolean] stacks in the order of their names, so that equal ones are one; or in that of time
       # @param skip_common [Boolean] leave out the rows at the root that all samples share
-      def initialize(profile, alphabetical: false, skip_common: true)
+      # @param nested [Boolean] a rectangle ends with the one that it stands on; StackProf's go on where the same frame
+      #   has another caller
+      def initialize(profile, alphabetical: false, skip_common: true, nested: false)
         @profile = profile
         @alphabetical = alphabetical
         @skip_common = skip_common
+        @nested = nested
       end
 
       # @param io [#puts]
@@ -73,7 +77,24 @@ module RingProf
       def ordered
         number_frames
         x = 0
-        (@alphabetical ? alphabetical : in_time).map { |frames, weight| Stack.new(x, weight, frames).tap { x += weight } }
+        last = ""
+        (@alphabetical ? alphabetical : in_time).map do |frames, weight|
+          stack = Stack.new(x, weight, frames, @nested ? shared(last, frames) : 0)
+          x += weight
+          last = frames
+          stack
+        end
+      end
+
+      def shared(one, other)
+        low = 0
+        high = [one.bytesize, other.bytesize].min / FRAME
+        while low < high
+          middle = (low + high + 1) / 2
+          same = one.byteslice(0, middle * FRAME) == other.byteslice(0, middle * FRAME)
+          same ? low = middle : high = middle - 1
+        end
+        low
       end
 
       # By name, so that the order of the numbers is that of the names.
@@ -102,7 +123,7 @@ module RingProf
         cell = nil
         stacks.each do |stack|
           id = @ids[stack.frames.unpack1("N", offset: depth * FRAME)]
-          if cell && cell.id == id && cell.x + cell.width == stack.x
+          if cell && cell.id == id && cell.x + cell.width == stack.x && (!@nested || stack.shared > depth)
             cell.width += stack.weight
           else
             yield cell if cell

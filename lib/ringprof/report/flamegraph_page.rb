@@ -22,7 +22,7 @@ module RingProf
       def initialize(profile, alphabetical: true, title: nil)
         @profile = profile
         @title = title || "#{profile.mode}#{"(#{profile.interval})" if profile.interval}"
-        @graph = Flamegraph.new(profile, alphabetical: alphabetical, skip_common: false)
+        @graph = Flamegraph.new(profile, alphabetical: alphabetical, skip_common: false, nested: true)
       end
 
       # @param io [#write]
