@@ -63,7 +63,8 @@ class PackageTest < Minitest::Test
     names = Gem::Package.new(installed[:package]).contents
 
     %w[Cargo.toml Cargo.lock LICENSE CHANGELOG.md README.md exe/ringprof ext/ringprof/extconf.rb ext/ringprof/Cargo.toml
-       ext/ringprof/src/lib.rs loom-tests/Cargo.toml src/lib.rs lib/ringprof.rb lib/ringprof/version.rb sig/ringprof.rbs].each do |name|
+       ext/ringprof/src/lib.rs loom-tests/Cargo.toml src/lib.rs lib/ringprof.rb lib/ringprof/version.rb
+       lib/ringprof/report/flamegraph_page/viewer.html lib/ringprof/dropin/stackprof/report.rb sig/ringprof.rbs].each do |name|
       assert_includes names, name
     end
     assert_empty names.grep(%r{\.(so|o|gem|dump)\z|(\A|/)target/|\A(bin|build|bench|\.ci)/|_test\.rb\z})

@@ -56,6 +56,15 @@ class SigTest < Minitest::Test
     assert_equal RingProf::Report.singleton_methods(false).sort, declared(definition, "RingProf::Report")
   end
 
+  def test_stackprofs_names
+    require "ringprof/stackprof"
+    [StackProf::Report, StackProf::Middleware].each do |owner|
+      assert_declared owner
+      definition = @builder.build_singleton(type(owner.name))
+      assert_equal owner.singleton_methods(false).sort, declared(definition, owner.name) - [:new], owner.name
+    end
+  end
+
   private
 
   def type(name)
