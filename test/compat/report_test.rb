@@ -208,6 +208,26 @@ class ReportCompatTest < Minitest::Test
     assert_equal ["[]", ""], [out, err]
   end
 
+  # Every file can be the first one.
+  def test_each_file_by_itself
+    extend Subprocess
+    features = Dir.glob("ringprof/{{report,stackprof}/*,profile,report,middleware,stackprof}.rb", base: File.expand_path("../../lib", __dir__))
+    assert_operator features.size, :>, 18
+    script = <<~RUBY
+      ARGV.each do |feature|
+        pid = fork do
+          require feature
+          require "ringprof/report"
+          RingProf::Report.constants.each { |name| RingProf::Report.const_get(name) }
+        end
+        Process.wait(pid)
+        abort "\#{feature} does not load" unless $?.success?
+      end
+    RUBY
+    out, err, status = capture([RbConfig.ruby, "-w", *Subprocess::INCLUDES, "-e", script, *features])
+    assert_equal ["", "", 0], [out, err, status.exitstatus]
+  end
+
   private
 
   def report

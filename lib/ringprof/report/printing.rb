@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "ringprof/profile"
+require "ringprof/report"
 
 module RingProf
   module Report

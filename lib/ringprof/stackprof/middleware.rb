@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "fileutils"
+require "ringprof/stackprof" unless defined?(StackProf::VERSION)
 
 module StackProf
   # StackProf's Rack middleware.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "json"
+require "ringprof/stackprof" unless defined?(StackProf::VERSION)
 require "ringprof/profile"
 require "ringprof/report"
 
