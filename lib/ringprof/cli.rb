@@ -108,3 +108,8 @@ end
 require "ringprof/cli/command"
 require "ringprof/cli/run"
 require "ringprof/cli/report"
+require "ringprof/cli/diff"
+require "ringprof/cli/merge"
+require "ringprof/cli/convert"
+require "ringprof/cli/top"
+require "ringprof/cli/ask"

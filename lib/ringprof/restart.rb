@@ -10,7 +10,7 @@ module RingProf
       def _fork
         options = Restart.options
         pid = super
-        Restart.start(options) if options && pid.zero?
+        Restart.begin(options, heir: false) if pid.zero?
         pid
       end
 
@@ -18,13 +18,14 @@ module RingProf
       def daemon(...)
         options = Restart.options
         result = super
-        Restart.start(options) if options
+        Restart.begin(options, heir: true)
         result
       end
     end
 
     @enabled = false
     @installed = false
+    @in_child = nil
     # The path that the first of a family of processes was given, and that which this one has.
     @first = @own = nil
 
@@ -46,17 +47,23 @@ module RingProf
         Native.options if @enabled && RingProf.running?
       end
 
+      # Has something done in every child before its profile starts, whether or not one is.
+      #
+      # @yieldparam heir [Boolean] the child takes the parent's place, which is gone
+      # @return [void]
+      def in_child(&block)
+        @in_child = block
+        install unless @installed
+      end
+
       # In the child.
       #
-      # @param options [Hash] the parent's
+      # @param options [Hash, nil] the parent's, if it is to start
+      # @param heir [Boolean]
       # @return [void]
-      def start(options)
-        out = options[:out]
-        metadata = options[:metadata]
-        RingProf.start(**options, out: out && own(out), metadata: metadata && metadata.dup)
-      rescue StandardError => e
-        # The child's own business goes on.
-        warn "ringprof: process #{Process.pid} is not profiled: #{e.message}"
+      def begin(options, heir:)
+        @in_child&.call(heir)
+        start(options) if options
       end
 
       # At the end of the process.
@@ -72,6 +79,15 @@ module RingProf
       end
 
       private
+
+      def start(options)
+        out = options[:out]
+        metadata = options[:metadata]
+        RingProf.start(**options, out: out && own(out), metadata: metadata && metadata.dup)
+      rescue StandardError => e
+        # The child's own business goes on.
+        warn "ringprof: process #{Process.pid} is not profiled: #{e.message}"
+      end
 
       def install
         @installed = true

@@ -24,13 +24,16 @@ module RingProf
         target.respond_to?(:to_io) ? write(target.to_io) : write_file(File.path(target))
       end
 
-      private
-
+      # The profile, whatever `out:` says.
+      #
+      # @return [Hash, nil] nil when there is none
       def take
         profile = Native.take || @unwritten
         @unwritten = nil
         profile
       end
+
+      private
 
       # The file stays open, as StackProf leaves it to its caller.
       def write_file(path)

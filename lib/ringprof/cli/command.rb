@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "optparse"
+require "ringprof/cli/progress"
 
 module RingProf
   module CLI
@@ -71,6 +72,47 @@ module RingProf
         Profile.load(path)
       rescue SystemCallError => e
         raise Failure, "cannot read #{path}: #{e.class.new.message}"
+      end
+
+      # Several profiles as one.
+      #
+      # @yieldparam profile [Profile] each of them, as it was read
+      # @return [Profile]
+      def sum(paths)
+        progress = Progress.new
+        paths.each_with_index.reduce(nil) do |whole, (path, index)|
+          progress.tell("reading #{path} (#{index + 1} of #{paths.length})", bytes: File.size?(path).to_i)
+          profile = read(path)
+          yield profile if block_given?
+          whole ? add(whole, profile, path) : profile
+        end
+      ensure
+        progress&.done
+      end
+
+      def add(whole, profile, path)
+        whole + profile
+      rescue Error, ArgumentError => e
+        raise Failure, "cannot add #{path}: #{e.message}"
+      end
+
+      # Writes a file whole or not at all: what was there before stays until all is written.
+      #
+      # @param path [String] `-` for stdout
+      def save(path)
+        return $stdout.binmode && yield($stdout) if path == "-"
+        raise Failure, "cannot write #{path}: Is a directory" if File.directory?(path)
+
+        special = File.exist?(path) && !File.file?(path)
+        partial = special ? path : "#{path}.#{Process.pid}.part"
+        File.open(partial, "wb") { |file| yield file }
+        File.rename(partial, path) unless special
+      rescue Errno::EPIPE
+        raise
+      rescue SystemCallError => e
+        raise Failure, "cannot write #{path}: #{e.class.new.message}"
+      ensure
+        File.unlink(partial) if partial && !special && File.exist?(partial)
       end
 
       def usage(message)
