@@ -23,6 +23,9 @@ module RingProf
     @commands = {}
 
     class << self
+      # @return [Hash{String => Class}] subcommands by name
+      attr_reader :commands
+
       # @param command [Class] a {Command} that has declared its name
       # @return [void]
       def register(command)
@@ -113,3 +116,5 @@ require "ringprof/cli/merge"
 require "ringprof/cli/convert"
 require "ringprof/cli/top"
 require "ringprof/cli/ask"
+require "ringprof/cli/doctor"
+require "ringprof/cli/completion"

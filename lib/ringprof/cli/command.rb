@@ -40,7 +40,43 @@ module RingProf
         parser.help
       end
 
+      # @return [Array<String>] how it is called, a line each
+      def synopsis
+        paragraphs.first.map { |line| line.delete_prefix("Usage:").strip }
+      end
+
+      # @return [Array<Array<String>>] what it does: paragraphs of lines
+      def prose
+        paragraphs.drop(1).reject { |paragraph| paragraph.first.match?(/\A(Examples|Options):/) }
+      end
+
+      # @return [Array<String>]
+      def examples
+        (paragraphs.find { |paragraph| paragraph.first.start_with?("Examples:") } || []).drop(1).map(&:strip)
+      end
+
+      # @return [Array<Switch>]
+      def switches
+        parser.top.list.grep(OptionParser::Switch).map do |switch|
+          choices = switch.pattern.is_a?(Hash) && switch.arg ? switch.pattern.keys : nil
+          Switch.new(switch.long.first, switch.short.first, switch.arg&.strip, switch.desc.join(" "), choices)
+        end
+      end
+
+      # An option, for those who write about it: `--long`, `-s`, its argument, what it does, and the values
+      # that it may have where they are few.
+      Switch = Struct.new(:long, :short, :argument, :text, :choices) do
+        # @return [String] as it is typed
+        def title
+          [short, long].compact.join(", ") + (argument.nil? || argument.start_with?("[") ? argument.to_s : " #{argument}")
+        end
+      end
+
       private
+
+      def paragraphs
+        banner.split(/\n{2,}/).map { |paragraph| paragraph.lines(chomp: true) }
+      end
 
       def parse(argv)
         parser.permute(argv)
@@ -84,13 +120,13 @@ module RingProf
           progress.tell("reading #{path} (#{index + 1} of #{paths.length})", bytes: File.size?(path).to_i)
           profile = read(path)
           yield profile if block_given?
-          whole ? add(whole, profile, path) : profile
+          whole ? add_profile(whole, profile, path) : profile
         end
       ensure
         progress&.done
       end
 
-      def add(whole, profile, path)
+      def add_profile(whole, profile, path)
         whole + profile
       rescue Error, ArgumentError => e
         raise Failure, "cannot add #{path}: #{e.message}"

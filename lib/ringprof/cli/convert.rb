@@ -31,7 +31,7 @@ module RingProf
       end
 
       def formats
-        Report.formats.keys.map(&:to_s)
+        (Report.respond_to?(:formats) ? Report.formats.keys : []).map(&:to_s)
       end
 
       def perform(files)

@@ -119,7 +119,7 @@ module RingProf
       end
 
       def show(lines, round)
-        text = render(parse(lines))
+        text = render(screen_of(lines))
         if $stdout.tty?
           text = text.map { |line| "#{line}\e[K" }
           $stdout.write(round.zero? ? CLEAR : HOME, text.join("\r\n"), "\r\n", REST)
@@ -130,7 +130,7 @@ module RingProf
         $stdout.flush
       end
 
-      def parse(lines)
+      def screen_of(lines)
         frames, values = lines.partition { |line| line.start_with?("frame ") }
         values = values.to_h { |line| line.split(" ", 2) }
         raise Failure, "the process answers in a way that this version does not understand" unless values.key?("samples")
