@@ -2,46 +2,13 @@
 
 require "fileutils"
 require "test_helper"
-
-module CliTesting
-  EXE = File.expand_path("../exe/ringprof", __dir__)
-
-  # A method of that name, and a call that takes some CPU time: enough for samples on a busy machine.
-  def self.spin(name, call = "%s")
-    "def #{name}(n = 15) = n < 2 ? n : #{name}(n - 1) + #{name}(n - 2); " \
-      "clock = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }; " \
-      "#{format(call, "limit = clock.call + 0.2; #{name} until clock.call > limit")}"
-  end
-
-  BUSY = spin("busy")
-
-  def ringprof(*arguments, **options)
-    capture([RbConfig.ruby, "-w", *Subprocess::INCLUDES, EXE, *arguments], **options)
-  end
-
-  def ruby_busy(more = "")
-    [RbConfig.ruby, "-e", "#{BUSY}; #{more}"]
-  end
-
-  def in_directory(&block)
-    Dir.mktmpdir("ringprof test", &block)
-  end
-
-  def assert_refused(expected_status, pattern, *arguments)
-    out, err, status = ringprof(*arguments)
-    assert_equal expected_status, status.exitstatus, err
-    assert_empty out
-    assert_equal 1, err.lines.length, "one line and no backtrace:\n#{err}"
-    assert_match(/\Aringprof: /, err)
-    assert_match pattern, err
-  end
-end
+require "support/cli_testing"
 
 class CliRunTest < RingProf::TestCase
   include CliTesting
 
   def test_prints_the_report_after_the_output_of_the_command
-    out, err, status = ringprof("run", "--", *ruby_busy("puts 'from the command'"))
+    out, err, status = ringprof_run("--", *ruby_busy("puts 'from the command'"))
     assert_equal 0, status.exitstatus, err
     assert_empty err
     assert_equal "from the command\n", out.lines.first
@@ -53,7 +20,7 @@ class CliRunTest < RingProf::TestCase
   def test_options_reach_the_profile
     in_directory do |dir|
       dump = File.join(dir, "my profile.dump")
-      out, err, = ringprof("run", "--mode", "cpu", "--interval", "500", "--raw", "--ignore-gc", "--tick", "timer",
+      out, err, = ringprof_run("--mode", "cpu", "--interval", "500", "--raw", "--ignore-gc", "--tick", "timer",
                            "--out", dump, "--limit", "1", "--sort-total", "--", *ruby_busy)
       assert_empty err
       results = Marshal.load(File.binread(dump))
@@ -66,16 +33,16 @@ class CliRunTest < RingProf::TestCase
   end
 
   def test_the_dashes_before_the_command_may_be_left_out
-    out, err, status = ringprof("run", "--limit", "1", *ruby_busy("exit 3"))
+    out, err, status = ringprof_run("--limit", "1", *ruby_busy("exit 3"))
     assert_equal 3, status.exitstatus, err
     assert_match(/Object#busy/, out)
   end
 
   def test_object_and_custom_mode
-    out, = ringprof("run", "--mode", "object", "--", RbConfig.ruby, "-e", "def make = Object.new; 100.times { make }")
+    out, = ringprof_run("--mode", "object", "--", RbConfig.ruby, "-e", "def make = Object.new; 100.times { make }")
     assert_match(/Mode: object\(1\)/, out)
     assert_match(/Object#make/, out)
-    out, = ringprof("run", "--mode", "custom", "--", RbConfig.ruby, "-e", "def here = RingProf.sample; 3.times { here }")
+    out, = ringprof_run("--mode", "custom", "--", RbConfig.ruby, "-e", "def here = RingProf.sample; 3.times { here }")
     assert_match(/Mode: custom$/, out)
     assert_match(/^ +3 \(100.0%\) +3 \(100.0%\) +RingProf.sample$/, out)
   end
@@ -83,24 +50,24 @@ class CliRunTest < RingProf::TestCase
   def test_a_relative_out_is_where_ringprof_was_called
     in_directory do |dir|
       Dir.mkdir(File.join(dir, "elsewhere"))
-      _, err, status = ringprof("run", "--out", "p.dump", "--", *ruby_busy("Dir.chdir 'elsewhere'"), chdir: dir)
+      _, err, status = ringprof_run("--out", "p.dump", "--", *ruby_busy("Dir.chdir 'elsewhere'"), chdir: dir)
       assert_equal 0, status.exitstatus, err
       assert_path_exists File.join(dir, "p.dump")
     end
   end
 
   def test_the_exit_status_is_the_commands
-    { "exit 3" => 3, "exit" => 0, "raise 'boom'" => 1, "abort" => 1, "exit false" => 1, "Process.kill(:TERM, $$); sleep" => 143,
+    { "exit 3" => 3, "exit" => 0, "raise 'boom'" => 1, "abort" => 1, "exit false" => 1, "exit!" => 1, "exit! 7" => 7, "Process.exit!(8)" => 8, "Process.kill(:TERM, $$); sleep" => 143,
       "Process.kill(:INT, $$); sleep" => 130 }.each do |ending, expected|
-      out, err, status = ringprof("run", "--", *ruby_busy(ending))
+      out, err, status = ringprof_run("--", *ruby_busy(ending))
       assert_equal expected, status.exitstatus, "#{ending}: #{err}"
       assert_match(/Object#busy/, out, ending)
     end
   end
 
   def test_a_profile_that_was_lost_is_said_to_be
-    { "exit!" => 1, "exit! 7" => 7, "Process.kill(:KILL, $$)" => 137 }.each do |ending, expected|
-      out, err, status = ringprof("run", "--", *ruby_busy(ending))
+    { "Process.kill(:KILL, $$)" => 137, "trap(:TERM, 'SYSTEM_DEFAULT'); Process.kill(:TERM, $$); sleep" => 143, "exec('true')" => 1 }.each do |ending, expected|
+      out, err, status = ringprof_run("--", *ruby_busy(ending))
       assert_equal expected, status.exitstatus, "#{ending}: #{err}"
       assert_match(/\Aringprof: no profile: /, err)
       assert_empty out
@@ -111,7 +78,7 @@ class CliRunTest < RingProf::TestCase
     in_directory do |dir|
       path = File.join(dir, "old.dump")
       File.binwrite(path, Marshal.dump({ frames: {}, samples: 77 }))
-      out, err, status = ringprof("run", "--out", path, "--", "true")
+      out, err, status = ringprof_run("--out", path, "--", "true")
       assert_equal 1, status.exitstatus
       assert_match(/no profile/, err)
       refute_match(/77/, out)
@@ -129,42 +96,111 @@ class CliRunTest < RingProf::TestCase
       program = File.join(dir, "my command")
       File.write(program, "#!#{RbConfig.ruby}\n#{BUSY}")
       File.chmod(0o755, program)
-      out, err, status = ringprof("run", "--", program)
+      out, err, status = ringprof_run("--", program)
       assert_equal 0, status.exitstatus, err
       assert_match(/Object#busy/, out)
     end
   end
 
-  def test_the_first_ruby_under_a_shell_is_profiled
+  def test_a_summary_goes_to_stderr
+    in_directory do |dir|
+      path = File.join(dir, "p.dump")
+      out, err, status = ringprof("run", "--out", path, "--", *ruby_busy("puts 'from the command'; Thread.new { sleep 0.3 }.join; exit 3"))
+      assert_equal [3, "from the command\n"], [status.exitstatus, out]
+      lines = err.lines(chomp: true)
+      assert_includes lines, " ringprof: wall, every 1000 µs"
+      ["elapsed", "CPU +[\\d.]+ % of elapsed \\([\\d.]+ user, [\\d.]+ system\\)", "running +[\\d.]+ % of the samples", "blocked +[\\d.]+ % of the samples",
+       "garbage collection +[\\d.]+ % of the samples", "profiling itself +[\\d.]+ % of elapsed"].each { |line| assert_match(/^ +\d+\.\d{3} s  #{line}$/, err) }
+      assert_match(/^ +[\d,]+    samples +[\d,]+ missed \([\d.]+ %\)$/, err)
+      assert_match(/^    top [2-5] by samples on top of the stack:\n( +[\d.]+ % +[\d.]+ s  \S.*\n){2,5}\n/, err)
+      assert_match(/ % +0\.\d+ s  Object#busy  -e:1$/, err)
+      assert_includes err, "ringprof report #{path}"
+      refute_match(/\e\[/, err)
+      samples = load_profile(path)[:samples]
+      assert_equal samples, err[/([\d,]+)    samples/, 1].delete(",").to_i
+    end
+  end
+
+  def test_the_summary_says_how_to_keep_more
+    _, err, = ringprof("run", "--limit", "1", "--", *ruby_busy)
+    assert_match(/--out FILE would have kept the profile/, err)
+    assert_match(/top 1 by/, err)
+    _, err, = ringprof("run", "--sort-total", "--limit", "1", "--", *ruby_busy)
+    assert_match(/top 1 by samples anywhere in the stack:\n.* <main>/, err)
+    _, err, = ringprof("run", "--quiet", "--", *ruby_busy)
+    assert_empty err
+  end
+
+  def test_every_ruby_under_a_shell_is_profiled
     script = %(#{RbConfig.ruby} -e "$1"; echo between; #{RbConfig.ruby} -e '#{CliTesting.spin("second")}')
-    out, err, status = ringprof("run", "--", "sh", "-c", script, "sh", BUSY)
+    out, err, status = ringprof_run("--", "sh", "-c", script, "sh", BUSY)
     assert_equal 0, status.exitstatus, err
     assert_empty err
     assert_match(/Object#busy/, out)
-    refute_match(/Object#second/, out)
+    assert_match(/Object#second/, out)
+    in_directory do |dir|
+      path = File.join(dir, "p.dump")
+      ringprof_run("--out", path, "--", "sh", "-c", script, "sh", BUSY)
+      assert_includes names(load_profile(path)), "Object#busy"
+      others = Dir.children(dir) - ["p.dump"]
+      assert_equal 1, others.length
+      assert_match(/\Ap\.dump\.\d+\z/, others.first)
+      assert_includes names(load_profile(File.join(dir, others.first))), "Object#second"
+    end
   end
 
   def test_a_ruby_that_execs_another_is_profiled_on
-    out, err, status = ringprof("run", "--", RbConfig.ruby, "-e", "exec(*ARGV)", *ruby_busy)
+    out, err, status = ringprof_run("--", RbConfig.ruby, "-e", "exec(*ARGV)", *ruby_busy)
     assert_equal 0, status.exitstatus, err
     assert_match(/Object#busy/, out)
   end
 
-  def test_children_of_the_ruby_are_not_profiled
+  def test_children_have_files_of_their_own
+    more = "def forked = busy(20); system(#{RbConfig.ruby.inspect}, '-e', '#{CliTesting.spin("inner")}'); Process.wait(fork { forked; exit!(0) }); Process.wait(fork { forked })"
+    in_directory do |dir|
+      path = File.join(dir, "my p.dump")
+      out, err, status = ringprof("run", "--out", path, "--report", "--", *ruby_busy(more))
+      assert_equal 0, status.exitstatus, err
+      own, *others = Dir.children(dir).sort
+      assert_equal ["my p.dump", 3], [own, others.length]
+      others.each { |name| assert_match(/\Amy p\.dump\.\d+\z/, name) }
+      profiles = others.map { |name| load_profile(File.join(dir, name)) }
+      profiles.each { |profile| assert_valid_results(profile) }
+      assert_equal 1, profiles.count { |profile| names(profile).include?("Object#inner") }
+      assert_equal 2, profiles.count { |profile| names(profile).include?("Object#forked") }
+      assert_empty names(load_profile(path)) & %w[Object#inner Object#forked]
+      # What the command tells is the sum.
+      assert_match(/^ +4 +processes/, err)
+      assert_match(/^  Samples: #{[load_profile(path), *profiles].sum { |profile| profile[:samples] }} /, out)
+      %w[busy inner forked].each { |name| assert_match(/Object##{name}$/, out) }
+    end
+  end
+
+  def test_children_can_be_left_out
     more = "system(#{RbConfig.ruby.inspect}, '-e', '#{CliTesting.spin("inner")}'); Process.wait(fork { busy(20) })"
-    out, err, status = ringprof("run", "--", *ruby_busy(more))
-    assert_equal 0, status.exitstatus, err
-    assert_empty err
-    assert_match(/Object#busy/, out)
-    refute_match(/inner/, out)
+    in_directory do |dir|
+      out, err, status = ringprof_run("--no-children", "--out", File.join(dir, "p.dump"), "--", *ruby_busy(more))
+      assert_equal 0, status.exitstatus, err
+      assert_equal ["p.dump"], Dir.children(dir)
+      refute_match(/inner/, out)
+    end
+  end
+
+  def test_all_threads_by_default
+    script = "#{CliTesting.spin("aside", "Thread.new { %s }.join")}; #{BUSY}"
+    out, = ringprof_run("--", RbConfig.ruby, "-e", script)
+    assert_match(/Object#aside$/, out)
+    out, = ringprof_run("--threads", "current", "--", RbConfig.ruby, "-e", script)
+    refute_match(/Object#aside$/, out)
+    assert_match(/Object#busy$/, out)
   end
 
   def test_a_program_that_profiles_itself_keeps_running
-    out, err, status = ringprof("run", "--", *ruby_busy("require 'ringprof'; p RingProf.run { busy(5) }"))
+    out, err, status = ringprof_run("--", *ruby_busy("require 'ringprof'; p RingProf.run { busy(5) }"))
     assert_equal 0, status.exitstatus, err
     assert_match(/^nil$/, out)
     assert_match(/Object#busy/, out)
-    _, err, status = ringprof("run", "--", *ruby_busy("RingProf.stop; RingProf.results"))
+    _, err, status = ringprof_run("--", *ruby_busy("RingProf.stop; RingProf.results"))
     assert_equal 1, status.exitstatus
     assert_match(/the program read the results itself/, err)
   end
@@ -172,15 +208,15 @@ class CliRunTest < RingProf::TestCase
   def test_nothing_but_ringprof_is_loaded_into_the_program
     script = "mine, other = $LOADED_FEATURES.reject { |f| f.start_with?('#{RbConfig::CONFIG["prefix"]}/') }.partition { |f| f.include?('ringprof') }; " \
              "puts mine.map { |f| File.basename(f) }.sort.join(' '); puts other.grep(%r{/})"
-    out, = ringprof("run", "--", RbConfig.ruby, "--disable-gems", "-e", script)
-    assert_equal "autorun.rb errors.rb exec.rb native.rb restart.rb results.rb ringprof.rb ringprof.so stats.rb version.rb\n", out.lines.first
+    out, = ringprof_run("--", RbConfig.ruby, "--disable-gems", "-e", script)
+    assert_equal "agent.rb autorun.rb errors.rb exec.rb files.rb native.rb recorder.rb restart.rb results.rb ringprof.rb ringprof.so settings.rb stats.rb tally.rb version.rb\n", out.lines.first
     assert_equal "#{"=" * 34}\n", out.lines[1]
   end
 
   def test_the_environment_of_the_user_is_kept
     in_directory do |dir|
       File.write(File.join(dir, "mine.rb"), "MINE = 1")
-      out, err, = ringprof("run", "--", RbConfig.ruby, "-e", "p MINE, $VERBOSE; #{BUSY}", env: { "RUBYLIB" => dir, "RUBYOPT" => "-W0 -rmine" })
+      out, err, = ringprof_run("--", RbConfig.ruby, "-e", "p MINE, $VERBOSE; #{BUSY}", env: { "RUBYLIB" => dir, "RUBYOPT" => "-W0 -rmine" })
       assert_empty err
       assert_equal %W[1\n nil\n], out.lines.first(2)
     end
@@ -194,7 +230,7 @@ class CliRunTest < RingProf::TestCase
       FileUtils.cp(File.join(RingProf::Native.directory, "ringprof/ringprof.so"), File.join(checkout, "lib/ringprof"))
       program = File.join(dir, "my program.rb")
       File.write(program, "#{BUSY}; p ARGV, $LOADED_FEATURES.grep(/exec.rb|ringprof.so/).map { |f| f[/a checkout/] }")
-      command = [RbConfig.ruby, File.join(checkout, "exe/ringprof"), "run", "--", RbConfig.ruby, program, "an argument", "--out"]
+      command = [RbConfig.ruby, File.join(checkout, "exe/ringprof"), "run", "--report", "--quiet", "--", RbConfig.ruby, program, "an argument", "--out"]
       out, err, status = capture(command, env: { "TMPDIR" => dir, "RUBYLIB" => nil })
       assert_equal 0, status.exitstatus, err
       assert_equal ["[\"an argument\", \"--out\"]\n", "[\"a checkout\", \"a checkout\"]\n"], out.lines.first(2)
@@ -208,7 +244,7 @@ class CliRunTest < RingProf::TestCase
       ready = File.join(dir, "ready")
       script = "trap(:TERM) { puts 'terminated in order'; exit 5 }; File.write(#{ready.inspect}, ''); #{BUSY}; sleep"
       out = File.join(dir, "out")
-      pid = Process.spawn(RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--", RbConfig.ruby, "-e", script, out: out, pgroup: true)
+      pid = Process.spawn(RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--report", "--quiet", "--", RbConfig.ruby, "-e", script, out: out, pgroup: true)
       sleep 0.01 until File.exist?(ready)
       Process.kill(:INT, pid)
       Process.kill(:TERM, pid)
@@ -232,6 +268,11 @@ class CliRunTest < RingProf::TestCase
   def test_a_target_that_cannot_be_written_is_told_before_the_command_runs
     assert_refused(1, %r{cannot write /nonexistent/x: no directory /nonexistent}, "run", "--out", "/nonexistent/x", "--", "echo", "ran")
     assert_refused(1, /cannot write .*: it is a directory/, "run", "--out", Dir.tmpdir, "--", "echo", "ran")
+  end
+
+  def test_bad_combinations
+    assert_refused(2, /--threads current does not go with --live/, "run", "--threads", "current", "--live", "--", "true")
+    assert_refused(2, /invalid argument: --max-overhead much/, "run", "--max-overhead", "much", "--", "true")
   end
 
   private
@@ -376,7 +417,8 @@ class AutorunTest < RingProf::TestCase
   end
 
   def test_bad_settings_end_the_program_with_one_line
-    { "RINGPROF_MODE" => "walls", "RINGPROF_INTERVAL" => "often", "RINGPROF_TICK" => "sun" }.each do |name, value|
+    { "RINGPROF_MODE" => "walls", "RINGPROF_INTERVAL" => "often", "RINGPROF_TICK" => "sun", "RINGPROF_THREADS" => "some", "RINGPROF_MAX_OVERHEAD" => "little",
+      "RINGPROF_TOGGLE" => "NONSENSE", "RINGPROF_SOCKET" => "/nonexistent/#{"x" * 200}" }.each do |name, value|
       out, err, status = autorun("print 'ran'", name => value)
       assert_equal 1, status.exitstatus
       assert_empty out
@@ -396,9 +438,4 @@ class AutorunTest < RingProf::TestCase
     end
   end
 
-  private
-
-  def autorun(script, chdir: nil, **env)
-    capture([RbConfig.ruby, *Subprocess::INCLUDES, "-rringprof/autorun", "-e", script], env: env.transform_keys(&:to_s), chdir: chdir)
-  end
 end

@@ -106,8 +106,9 @@ module RingProf
       # The control thread goes first here too.
       def follow_children(settings)
         Restart.in_child do |heir|
-          @control&.forked
           @recorder.forked(heir: heir)
+          @control&.forked
+          @recorder.start_over
         rescue StandardError => e
           say "process #{Process.pid}: #{e.message}"
         end

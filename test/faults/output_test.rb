@@ -168,7 +168,7 @@ class OutputFaultTest < RingProf::TestCase
       target = File.join(directory, "there")
       Dir.mkdir(target)
       { "/dev/full" => "", File.join(target, "x") => "Dir.rmdir(#{target.inspect})" }.each do |out_path, spoil|
-        command = [RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--out", out_path, "--", RbConfig.ruby, "-e", "#{spoil}; 300_000.times { |n| n.to_s }; exit 4"]
+        command = [RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--report", "--out", out_path, "--", RbConfig.ruby, "-e", "#{spoil}; 300_000.times { |n| n.to_s }; exit 4"]
         out, err, status = capture(command, env: { "TMPDIR" => directory })
         assert_equal 4, status.exitstatus, err
         assert_match(/^ringprof: cannot write the profile: No /, err)

@@ -13,11 +13,14 @@ module RingProf
 
       class << self
         # @param settings [Settings]
-        # @return [Files, nil] nil when the session that this process was started for is over
+        # @return [Files, nil] nil when this process is not to be profiled: the session that it was started for
+        #   is over, or it is another's child and those are left out
         def claim(settings)
           session = settings.session
           first = session ? claim_session(session) : claim_environment
-          new(settings.out || "ringprof-#{Process.pid}.dump", session, first) unless first.nil?
+          return if first.nil? || (settings.alone? && !first)
+
+          new(settings.out || "ringprof-#{Process.pid}.dump", session, first)
         end
 
         private

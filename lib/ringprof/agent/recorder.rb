@@ -98,7 +98,7 @@ module RingProf
         Agent.say "no profile: #{e.message}"
       end
 
-      # In a forked child: what was recorded is the parent's, and the child starts anew if that was recording.
+      # In a forked child: what was recorded is the parent's.
       #
       # @param heir [Boolean] the parent is gone, as with `Process.daemon`: the child has its file
       # @return [void]
@@ -106,6 +106,12 @@ module RingProf
         @lock = Mutex.new
         @files.forked(heir: heir)
         clear(recording: @recording && RingProf.restart_after_fork)
+      end
+
+      # In a forked child that is ready: it starts anew if its parent was recording.
+      #
+      # @return [void]
+      def start_over
         begin_part if @recording
       end
 
@@ -133,6 +139,7 @@ module RingProf
         @recording = recording
         @parts = []
         @stats = @last_stats = nil
+        @births = {}
         @gaps = { count: 0, total_ns: 0, max_ns: 0 }
       end
 
@@ -205,10 +212,18 @@ module RingProf
       # Parts are added up in pairs of equal size, like the digits of a counter: each is copied a few times
       # and not once for every later one.
       def keep(part, stats)
+        carry_births_over(part)
         @last_stats = stats
         @stats = @stats ? Tally.add(@stats, stats) : stats
         @parts << [part, 0]
         join while @parts.length > 1 && @parts[-1].last == @parts[-2].last
+      end
+
+      # The core says of a thread that was there at the start that it was born then.
+      def carry_births_over(part)
+        threads = part[:threads] || []
+        threads.each { |thread| thread[:born] = @births.fetch(thread.values_at(:native_id, :name), thread[:born]) }
+        @births = threads.reject { |thread| thread[:died] }.to_h { |thread| [thread.values_at(:native_id, :name), thread[:born]] }
       end
 
       def join

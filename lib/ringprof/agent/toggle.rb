@@ -24,7 +24,7 @@ module RingProf
 
         trap(@name, previous)
         raise ArgumentError, "is handled already"
-      rescue ArgumentError => e
+      rescue ArgumentError, SystemCallError => e
         raise ArgumentError, e.message.start_with?("RINGPROF") ? e.message : "RINGPROF_TOGGLE=#{@name}: #{e.message}"
       end
 

@@ -31,7 +31,7 @@ module RingProf
       end
 
       def formats
-        (Report.respond_to?(:formats) ? Report.formats.keys : []).map(&:to_s)
+        Report.formats.keys
       end
 
       def perform(files)

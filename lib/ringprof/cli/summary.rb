@@ -92,6 +92,7 @@ module RingProf
 
       def top
         frames = @profile.frames(sort: @sort_total ? :total : :self)
+        frames = frames.reject { |frame| frame.samples.zero? } unless @sort_total
         frames = frames.first(@limit) unless @limit.zero?
         ["    top #{frames.length} by #{@sort_total ? "samples anywhere in the stack" : "samples on top of the stack"}:", *frames.map { |frame| row(frame) }]
       end
