@@ -107,12 +107,16 @@ module RingProf
       def follow_children(settings)
         Restart.in_child do |heir|
           @recorder.forked(heir: heir)
-          @control&.forked
-          @recorder.start_over
-        rescue StandardError => e
-          say "process #{Process.pid}: #{e.message}"
+          attempt { @control&.forked }
+          attempt { @recorder.start_over }
         end
         RingProf.restart_after_fork = true unless settings.alone?
+      end
+
+      def attempt
+        yield
+      rescue StandardError => e
+        say "process #{Process.pid}: #{e.message}"
       end
 
       def watch_exits

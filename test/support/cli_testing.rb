@@ -52,8 +52,8 @@ module CliTesting
     value
   end
 
-  def assert_refused(expected_status, pattern, *arguments)
-    out, err, status = ringprof(*arguments)
+  def assert_refused(expected_status, pattern, *arguments, **options)
+    out, err, status = ringprof(*arguments, **options)
     assert_equal expected_status, status.exitstatus, err
     assert_empty out
     assert_equal 1, err.lines.length, "one line and no backtrace:\n#{err}"

@@ -18,7 +18,7 @@ module RingProf
         # @return [String]
         # @raise [Error] when somebody else has made one of that name
         def make_directory
-          directory = directories.first
+          directory = directories.first or raise Error, "no directory for sockets: name one with --live=SOCKET"
           Dir.mkdir(directory, 0o700) unless File.exist?(directory)
           raise Error, "#{directory} is not ours alone: remove it, or name a socket" unless ours?(directory)
 
@@ -43,8 +43,8 @@ module RingProf
         private
 
         def directories
-          places = [ENV.fetch("XDG_RUNTIME_DIR", nil), ENV.fetch("TMPDIR", nil), "/tmp"]
-          places.compact.select { |place| File.directory?(place) && File.writable?(place) }.uniq.map { |place| File.join(place, "ringprof-#{Process.uid}") }
+          places = [ENV.fetch("XDG_RUNTIME_DIR", "/run/user/#{Process.uid}"), ENV.fetch("TMPDIR", "/tmp")]
+          places.select { |place| File.directory?(place) && File.writable?(place) }.uniq.map { |place| File.join(place, "ringprof-#{Process.uid}") }
         end
 
         def ours?(directory)
