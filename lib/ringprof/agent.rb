@@ -39,9 +39,9 @@ module RingProf
       #
       # @return [void]
       def finish
+        @control&.close
         @recorder&.finish
         @toggle&.close
-        @control&.close
       rescue Error, SystemCallError, NoMemoryError => e
         say "no profile: #{e.message}"
       end

@@ -40,7 +40,7 @@ class CliDiffTest < RingProf::TestCase
   def test_a_gate_for_continuous_integration
     with_dumps({ "Foo#slow" => 3000, "Foo#other" => 7000 }, { "Foo#slow" => 4500, "Foo#other" => 7000 }) do |before, after|
       { "Foo#slow > +5%" => 1, "Foo#slow > +20%" => 0, "Foo#slow > 9.2 %" => 0, "Foo#slow > 9.0 %" => 1, "self Foo#slow > +5%" => 1,
-        "/slow|other/ > +5%" => 1, "/^Foo/ > +5%" => 1, "Foo#other > +1%" => 0, "Foo#other < -5%" => 0, "<main> > +1%" => 0 }.each do |rule, expected|
+        "/slow|other/ > +5%" => 1, "/^Foo/ > +5%" => 1, "Foo#other > +1%" => 0, "Foo#other < -20%" => 0, "<main> > +1%" => 0 }.each do |rule, expected|
         _, err, status = ringprof("diff", "--fail-if", rule, before, after)
         assert_equal expected, status.exitstatus, "#{rule}: #{err}"
         assert_equal(expected, err.lines.grep(/\Aringprof: Foo#slow: \+9\.1 points/).length, rule) unless err.include?("explains")

@@ -187,5 +187,6 @@ class CliTopTest < RingProf::TestCase
   ensure
     thread&.kill
     server&.close
+    FileUtils.rm_f(path)
   end
 end

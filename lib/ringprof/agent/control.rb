@@ -64,11 +64,14 @@ module RingProf
         begun.pop
       end
 
-      # Takes the file away. The thread ends with the process.
+      # Takes the file away, and answers nobody any more. The thread ends with the process.
       #
       # @return [void]
       def close
-        File.unlink(@path) if @server && @process == Process.pid
+        return unless @server && @process == Process.pid
+
+        @closed = true
+        File.unlink(@path)
       rescue SystemCallError
         nil
       end
@@ -126,6 +129,8 @@ module RingProf
 
       def answer(connection)
         request = read(connection) or return
+        return if @closed
+
         write(connection, reply(*request.split(" ", 2)))
       end
 

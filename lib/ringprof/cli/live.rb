@@ -84,7 +84,8 @@ module RingProf
       # @raise [Gone] when nobody listens any more
       def ask(request)
         first, *lines = exchange(request).lines(chomp: true)
-        raise Failure, first.delete_prefix("error ") if first&.start_with?("error ")
+        raise Gone, "#{@path}: nobody answers (the connection was closed)" unless first
+        raise Failure, first.delete_prefix("error ") if first.start_with?("error ")
         raise Failure, "#{@path}: that is no socket of RingProf's" unless first == "ok"
         raise Failure, "#{@path}: the answer was cut short" unless lines.pop == "."
 
