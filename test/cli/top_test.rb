@@ -18,6 +18,7 @@ class CliTopTest < RingProf::TestCase
         until_true { read(reader, screen) && screen.scan("Object#busy").length >= 3 }
         writer.write("q")
         read(reader, screen) until Process.wait(top, Process::WNOHANG)
+        read(reader, screen)
         assert_equal 0, $?.exitstatus, screen
       end
       assert screen.start_with?("\e[?25l\e[H\e[2J"), screen[0, 40].inspect

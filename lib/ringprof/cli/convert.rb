@@ -15,7 +15,8 @@ module RingProf
         <<~TEXT
           Usage: ringprof convert --to FORMAT [--out FILE] FILE...
 
-          Writes a profile, or the sum of several, in another format: #{formats.join(", ")}.
+          Writes a profile, or the sum of several, in another format:
+          #{formats.join(", ").scan(/.{1,90}(?:, |\z)/).map(&:rstrip).join("\n")}.
 
           Examples:
             ringprof convert --to json --out prof.json prof.dump

@@ -122,7 +122,7 @@ module RingProf
         text = render(screen_of(lines))
         if $stdout.tty?
           text = text.map { |line| "#{line}\e[K" }
-          $stdout.write(round.zero? ? CLEAR : HOME, text.join("\r\n"), "\r\n", REST)
+          $stdout.write(round.zero? ? CLEAR : HOME, text.join("\n"), "\n", REST)
         else
           $stdout.puts("") if round.positive?
           $stdout.puts(text)
