@@ -51,7 +51,7 @@ class CliDoctorTest < RingProf::TestCase
   def test_what_the_system_refuses_is_told
     out, err, status = ringprof("doctor", env: { "RUBYOPT" => "-r#{preload("require 'ringprof'; RingProf::Testing.deny('rt_tgsigqueueinfo')")}" })
     assert_equal 1, status.exitstatus, err
-    assert_match(/^broken   profile +\S.*refuses to send ticks.*\n +-> \S.*\n\z/, out)
+    assert_match(/^broken   profile +\S.*refuses to signal a thread.*\n +-> \S.*\n\z/, out)
     findings = examine(env: { "RUBYOPT" => "-r#{preload("require 'ringprof'; RingProf::Testing.deny('sched_setscheduler')")}" })
     assert_equal "limited", findings["priority"].first
   end
