@@ -24,7 +24,7 @@ Gem::Specification.new do |spec|
   spec.files = Dir.glob(
     %w[
       Cargo.{toml,lock} clippy.toml src/**/*.rs ext/**/*.{rs,toml,rb} loom-tests/**/*.{rs,toml} test/rust/**/*.rs
-      lib/**/*.{rb,html} sig/**/*.rbs exe/* docs/**/*.md README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE
+      lib/**/*.{rb,html} sig/**/*.rbs exe/* man/*.1 docs/**/*.md README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE
     ],
     base: __dir__
   ).reject { |path| path.include?("/target/") }.sort

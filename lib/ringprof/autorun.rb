@@ -13,6 +13,7 @@
 # | `RINGPROF_MAX_OVERHEAD` | share of the time that profiling may take: `0.02` |
 # | `RINGPROF_TICK` | `auto` (default), `thread`, `timer` |
 # | `RINGPROF_OUT` | file to write; default `ringprof-PID.dump` in the current directory |
+# | `RINGPROF_CHILDREN` | `0`: forked children, and Rubies that this one starts, are left out |
 # | `RINGPROF_TOGGLE` | a signal, as `USR2`: starts the profile, stops and writes it, starts the next |
 # | `RINGPROF_SOCKET` | path of a control socket (start, stop, rotate, stats, top); `%p` is the process id |
 #
