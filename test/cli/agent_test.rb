@@ -118,7 +118,7 @@ class AgentTest < RingProf::TestCase
         socket = until_socket("#{dir}/s")
         10.times do
           sleep 0.05
-          assert ask(socket, "top").any? { |line| line.match?(/\Aframe \d+ \d+ 0 Object#busy\t-e\t1\z/) }
+          assert ask(socket, "top").any? { |line| line.match?(/\Aframe \d+ \d+ \d+ \d+ Object#busy\t-e\t1\z/) }
         end
       end
       results = load_profile("#{dir}/p.dump")

@@ -71,6 +71,39 @@ class CliTopTest < RingProf::TestCase
     end
   end
 
+  # A preforking server is looked at as one.
+  def test_several_processes_are_added_up
+    with_live("fork { #{WORK} }; sleep 0.01 until File.exist?(ARGV[0]); Process.waitall") do |dir, _pid|
+      env = { "TMPDIR" => dir, "XDG_RUNTIME_DIR" => dir }
+      until_true { Dir.glob("#{dir}/ringprof-*/*.sock").length == 2 }
+      out, err, status = ringprof("top", "--rounds", "2", "--every", "0.2", env: env)
+      assert_equal [0, ""], [status.exitstatus, err]
+      assert_match(/^2 processes  wall, 2 threads/, out)
+      own, = ringprof("top", "--rounds", "1", "--busy", env: env)
+      assert_match(/^ +(9\d|100)\.\d % .* Object#busy/, own)
+      refute_match(/BLOCKED/, own)
+      _, err, status = ringprof("ask", "status", env: env)
+      assert_equal 2, status.exitstatus
+      assert_match(/\Aringprof: name one of the processes: \d+, \d+\n\z/, err)
+    end
+  end
+
+  def test_keys
+    with_live("Thread.new { sleep }; #{WORK}") do |dir, _pid|
+      screen = +""
+      in_terminal(["top", "--every", "0.2"], dir) do |reader, writer, top|
+        until_true { read(reader, screen) && screen.include?("BLOCKED") }
+        writer.write("b")
+        until_true { read(reader, screen) && screen.split("\e[H").last[/SELF .*/]&.match?(/SELF    TOTAL           /) }
+        writer.write("t")
+        until_true { read(reader, screen) && screen.split("\e[H").last.match?(/FRAME.*\n.*<main>/) }
+        writer.write("q")
+        read(reader, screen) until Process.wait(top, Process::WNOHANG)
+        assert_equal 0, $?.exitstatus, screen
+      end
+    end
+  end
+
   def test_the_end_of_the_process_is_no_error
     with_live do |dir, _pid|
       reader, writer = IO.pipe
@@ -116,7 +149,6 @@ class CliTopTest < RingProf::TestCase
       refuse.call(2, /name a request/, "ask")
       refuse.call(2, /name a request/, "ask", "1", "nonsense")
       refuse.call(2, /too many arguments/, "ask", "status", "more")
-      refuse.call(2, /name one process/, "top", "1", "2")
       refuse.call(2, /--every must be more than 0/, "top", "--every", "0")
     end
   end
@@ -134,9 +166,9 @@ class CliTopTest < RingProf::TestCase
   private
 
   # A process under `ringprof run --live`.
-  def with_live
+  def with_live(script = WORK)
     in_directory do |dir|
-      command = [RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--quiet", "--live", "--", RbConfig.ruby, "-e", WORK, "#{dir}/stop"]
+      command = [RbConfig.ruby, *Subprocess::INCLUDES, EXE, "run", "--quiet", "--live", "--", RbConfig.ruby, "-e", script, "#{dir}/stop"]
       pid = Process.spawn({ "TMPDIR" => dir, "XDG_RUNTIME_DIR" => dir }, *command, err: "#{dir}/err", pgroup: true)
       socket = until_true { Dir.glob("#{dir}/ringprof-*/*.sock").first }
       yield dir, File.basename(socket, ".sock").to_i

@@ -43,7 +43,7 @@ module CliTesting
     capture([RbConfig.ruby, *Subprocess::INCLUDES, "-rringprof/autorun", "-e", script], env: env.transform_keys(&:to_s), chdir: chdir)
   end
 
-  def until_true(patience = 60)
+  def until_true(patience = 30)
     deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + patience
     until (value = yield)
       flunk("waited in vain") if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline

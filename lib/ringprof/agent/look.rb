@@ -30,11 +30,12 @@ module RingProf
           ]
         end
 
-        # Those with the most samples on top of the stack, and those with the most anywhere in it.
+        # Those with the most samples on top of the stack, those with the most anywhere in it, and those that are
+        # not blocked most.
         #
         # @param recorder [Recorder]
         # @param count [Integer]
-        # @return [Array<String>] `name value`; `frame SELF TOTAL BLOCKED NAME`, tab, file, tab, line
+        # @return [Array<String>] `name value`; `frame SELF TOTAL BLOCKED-SELF BLOCKED-TOTAL NAME`, tab, file, tab, line
         def top(recorder, count)
           part, stats = recorder.look
           head(part, stats, recorder).map { |name, value| "#{name} #{clean(value)}" } + frames(part, count)
@@ -52,13 +53,17 @@ module RingProf
         end
 
         def frames(part, count)
-          frames = part[:frames].values
-          chosen = %i[samples total_samples].flat_map { |key| frames.max_by(count) { |frame| frame[key] } }.uniq
-          chosen.map do |frame|
-            blocked = frame.dig(:states, :blocked)&.last || 0
-            numbers = [frame[:samples], frame[:total_samples], blocked].join(" ")
-            "frame #{numbers} #{[frame[:name], frame[:file], frame[:line]].map { |value| clean(value) }.join("\t")}"
+          frames = part[:frames].values.map { |frame| [frame, numbers(frame)] }
+          orders = [0, 1].flat_map { |index| [->((_frame, counts)) { counts[index] }, ->((_frame, counts)) { counts[index] - counts[index + 2] }] }
+          chosen = orders.flat_map { |order| frames.max_by(count, &order) }.uniq(&:object_id)
+          chosen.map do |frame, numbers|
+            "frame #{numbers.join(" ")} #{[frame[:name], frame[:file], frame[:line]].map { |value| clean(value) }.join("\t")}"
           end
+        end
+
+        def numbers(frame)
+          blocked_total, blocked = frame.dig(:states, :blocked) || [0, 0]
+          [frame[:samples], frame[:total_samples], blocked, blocked_total]
         end
 
         # A line is a line, and a tab stands between two things.

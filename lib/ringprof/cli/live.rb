@@ -29,18 +29,30 @@ module RingProf
         # @return [Live]
         # @raise [Failure]
         def find(name)
-          return new(name) if name && !name.match?(/\A\d+\z/)
+          found = all(name && [name])
+          return found.first if found.length == 1
 
-          found = sockets
-          found = found.select { |path| File.basename(path, ".sock") == name } if name
-          return new(found.first) if found.length == 1
-          raise Failure, "process #{name} does not answer: was it started by ringprof run --live, or with RINGPROF_SOCKET?" if name
-          raise Failure, "nobody answers: start something with ringprof run --live, or name its socket" if found.empty?
+          raise Failure.new("name one of the processes: #{found.map { |process| File.basename(process.path, ".sock") }.join(", ")}", 2)
+        end
 
-          raise Failure.new("name one of the processes: #{found.map { |path| File.basename(path, ".sock") }.join(", ")}", 2)
+        # @param names [Array<String>, nil] process ids and paths of sockets; nil for all processes that can be found
+        # @return [Array<Live>] one at least
+        # @raise [Failure]
+        def all(names)
+          return names.map { |name| named(name) } if names
+
+          found = sockets.map { |path| new(path) }
+          found.empty? ? raise(Failure, "nobody answers: start something with ringprof run --live, or name its socket") : found
         end
 
         private
+
+        def named(name)
+          return new(name) unless name.match?(/\A\d+\z/)
+
+          path = sockets.find { |socket| File.basename(socket, ".sock") == name }
+          path ? new(path) : raise(Failure, "process #{name} does not answer: was it started by ringprof run --live, or with RINGPROF_SOCKET?")
+        end
 
         def directories
           places = [ENV.fetch("XDG_RUNTIME_DIR", "/run/user/#{Process.uid}"), ENV.fetch("TMPDIR", "/tmp")]
