@@ -176,6 +176,38 @@ class CliRunTest < RingProf::TestCase
     end
   end
 
+  # A big program with gems of its own, under ruby -S.
+  def test_rdoc
+    in_directory do |dir|
+      File.write("#{dir}/source.rb", "# A class.\nclass Source\n  # A method.\n  def method = 1\nend\n" * 50)
+      command = [RbConfig.ruby, "-S", "rdoc", "--quiet", "--op", "#{dir}/doc", "#{dir}/source.rb"]
+      skip "this Ruby has no rdoc" unless system(*command.first(3), "--version", out: File::NULL, err: File::NULL)
+      out, err, status = ringprof("run", "--interval", "500", "--out", "#{dir}/p.dump", "--", *command)
+      assert_equal 0, status.exitstatus, err
+      assert_empty out
+      assert_path_exists "#{dir}/doc"
+      assert_match(/^ ringprof: wall, every 500 µs$/, err)
+      results = load_profile("#{dir}/p.dump")
+      assert_valid_results(results)
+      assert(names(results).any? { |name| name.start_with?("RDoc::RDoc#") })
+    end
+  end
+
+  # Bundler is in charge of which gems are activated, and finds nothing that we have taken before it.
+  def test_under_bundler
+    in_directory do |dir|
+      File.write("#{dir}/Gemfile", "")
+      script = "puts Gem.loaded_specs.keys.sort.join(' '); #{BUSY}"
+      bundled = [RbConfig.ruby, "-e", "load Gem.bin_path('bundler', 'bundle')", "--", "exec", RbConfig.ruby, "-e", script]
+      bare, _, status = capture(bundled, chdir: dir)
+      skip "this Ruby has no bundler" unless status.success?
+      out, err, status = ringprof("run", "--live=#{dir}/s", "--out", "#{dir}/p.dump", "--", *bundled, chdir: dir)
+      assert_equal 0, status.exitstatus, err
+      assert_equal bare, out
+      assert_includes Dir.glob("#{dir}/p.dump*").flat_map { |path| names(load_profile(path)) }, "Object#busy"
+    end
+  end
+
   def test_children_can_be_left_out
     more = "system(#{RbConfig.ruby.inspect}, '-e', '#{CliTesting.spin("inner")}'); Process.wait(fork { busy(20) })"
     in_directory do |dir|
