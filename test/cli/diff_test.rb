@@ -82,13 +82,13 @@ class CliDiffTest < RingProf::TestCase
   # Two runs of one program on a busy machine: everything is a little different.
   def test_scatter_is_not_taken_for_a_difference
     random = Random.new(1)
-    before = (1..30).to_h { |number| ["Foo#work_#{number}", 2000] }
+    before = (1..12).to_h { |number| ["Foo#work_#{number}", 20_000] }
     after = before.transform_values { |count| (count * (0.9 + 0.2 * random.rand)).round }
     with_dumps(before, after) do |one, other|
       out, = ringprof("diff", one, other)
       refute_match(/\d\*/, out)
     end
-    with_dumps(before, { **after, "Foo#work_1" => 4000 }) do |one, other|
+    with_dumps(before, { **after, "Foo#work_1" => 40_000 }) do |one, other|
       out, = ringprof("diff", one, other)
       assert_equal ["Foo#work_1"], out.lines.grep(/\d\*/).map { |line| line.split.last }
     end

@@ -68,12 +68,17 @@ class CliMergeTest < RingProf::TestCase
   end
 
   def test_bad_input_of_convert
-    with_dumps(2) do |_dir, paths|
+    with_dumps(2) do |dir, paths|
       assert_refused(2, /name the format with --to/, "convert", *paths)
       assert_refused(2, /invalid argument: --to nonsense/, "convert", "--to", "nonsense", *paths)
       assert_refused(2, /name the profile/, "convert", "--to", "json")
       assert_refused(1, /cannot read .*: Is a directory/, "convert", "--to", "json", Dir.tmpdir)
       assert_refused(1, /does not include raw samples/, "convert", "--to", "stackcollapse", *paths)
+      # Found out when the file is open.
+      File.write("#{dir}/kept", "precious")
+      assert_refused(1, /does not include raw samples/, "convert", "--to", "stackcollapse", "--out", "#{dir}/kept", *paths)
+      assert_equal %w[kept p0], Dir.children(dir).sort
+      assert_equal "precious", File.read("#{dir}/kept")
     end
   end
 
