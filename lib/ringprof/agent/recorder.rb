@@ -186,7 +186,13 @@ module RingProf
       def aside(&block)
         return yield if Thread.current == Thread.main
 
-        Thread.new(&block).tap { |thread| thread.report_on_exception = false }.value
+        thread = Thread.new do
+          # Once it has the GVL it keeps it: the end of a time slice in here would let the program run unseen.
+          Thread.current.priority = 3
+          block.call
+        end
+        thread.report_on_exception = false
+        thread.value
       end
 
       def begin_part
