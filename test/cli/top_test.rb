@@ -80,7 +80,7 @@ class CliTopTest < RingProf::TestCase
       assert_equal [0, ""], [status.exitstatus, err]
       assert_match(/^2 processes  wall, 2 threads/, out)
       own, = ringprof("top", "--rounds", "1", "--busy", env: env)
-      assert_match(/^ +(9\d|100)\.\d % .* Object#busy/, own)
+      assert_match(/^ +\d+\.\d % .* Object#busy/, own)
       refute_match(/BLOCKED/, own)
       _, err, status = ringprof("ask", "status", env: env)
       assert_equal 2, status.exitstatus
