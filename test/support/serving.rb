@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-require "serving/database"
-require "serving/load"
-require "serving/server"
+require "support/serving/database"
+require "support/serving/load"
+require "support/serving/server"
+require "rbconfig"
 
 # A web server as people run them: Puma in cluster mode, a Rack application, a database, and clients.
-# For test/worker/puma_test.rb and bench/puma.rb, which have this folder on their load path.
+# For test/worker/puma_test.rb and bench/puma.rb.
 module Serving
   module_function
 

@@ -21,15 +21,6 @@ class Application
     at_exit { keep }
   end
 
-  # Once, before the first request.
-  def prepare
-    connection = PG.connect(**@database)
-    connection.exec("SET client_min_messages TO warning; DROP TABLE IF EXISTS numbers; " \
-                    "CREATE TABLE numbers AS SELECT generate_series(1, 2000) AS number")
-    connection.close
-    self
-  end
-
   def call(_env)
     account = Thread.current[:account] ||= open_account
     parts = [clocked(account, :compute) { compute }, clocked(account, :rest) { rest }, clocked(account, :query) { query }]

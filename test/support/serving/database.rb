@@ -2,7 +2,7 @@
 
 require "etc"
 require "fileutils"
-require "serving/programs"
+require "support/serving/programs"
 require "tmpdir"
 
 module Serving
@@ -13,6 +13,8 @@ module Serving
       "listen_addresses" => "", "fsync" => "off", "synchronous_commit" => "off", "full_page_writes" => "off",
       "shared_buffers" => "16MB", "max_connections" => "40", "autovacuum" => "off", "max_wal_senders" => "0", "wal_level" => "minimal"
     }.freeze
+    # What the application asks for.
+    CONTENTS = "CREATE TABLE numbers AS SELECT generate_series(1, 2000) AS number"
     # Who runs it in root's place: PostgreSQL refuses root.
     USERS = %w[postgres nobody].freeze
 
@@ -35,6 +37,7 @@ module Serving
       settings = SETTINGS.merge("unix_socket_directories" => @directory).flat_map { |key, value| ["-c", "#{key}=#{value}"] }
       @pid = spawn(*command("postgres", "-D", data, *settings), in: File::NULL, %i[out err] => log, pgroup: true)
       Programs.until("PostgreSQL takes connections") { ready? }
+      run("psql", "--quiet", "--host=#{@directory}", "--username=#{role}", "--dbname=postgres", "--command=#{CONTENTS}")
       self
     rescue StandardError => e
       said = File.exist?(log) ? File.read(log) : ""

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "open3"
-require "serving/programs"
+require "support/serving/programs"
 require "tempfile"
 
 module Serving

@@ -3,7 +3,7 @@
 require "fileutils"
 require "json"
 require "rbconfig"
-require "serving/programs"
+require "support/serving/programs"
 require "tmpdir"
 
 module Serving
@@ -111,7 +111,7 @@ module Serving
       <<~RUBY
         #{start_profile if @preload}
         require "application"
-        run Application.new(database: #{@database.directory.inspect}, role: #{@database.role.inspect})#{".prepare" if @preload}
+        run Application.new(database: #{@database.directory.inspect}, role: #{@database.role.inspect})
       RUBY
     end
 
