@@ -57,12 +57,10 @@ class Application
     account
   end
 
-  # The CPU clock first: what comes after it is no profile's.
+  # The CPU clock first: what comes after it is not for the account.
   def keep
     cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
-    wall = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     sums = Account.members.to_h { |member| [member, @accounts.sum(&member)] }
-    stats = RingProf.stats.to_h if defined?(RingProf)
-    File.write("account.#{Process.pid}", JSON.generate({ **sums, cpu: cpu, ended: wall, stats: stats }))
+    File.write("account.#{Process.pid}", JSON.generate({ **sums, cpu: cpu }))
   end
 end

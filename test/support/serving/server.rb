@@ -9,6 +9,13 @@ require "tmpdir"
 module Serving
   # Puma in cluster mode with the application, in a directory of its own, where everything that it writes is.
   class Server
+    # What is registered first runs last, when the profile has been stopped and written.
+    PROGRAM = <<~RUBY
+      at_exit { File.binwrite("stats.\#{Process.pid}", Marshal.dump(RingProf.stats.to_h)) if defined?(RingProf) }
+      require "puma/cli"
+      Puma::CLI.new(ARGV).run
+    RUBY
+
     # Where the Ruby of the server finds RingProf.
     attr_reader :includes, :directory, :pid
 
@@ -31,7 +38,7 @@ module Serving
       load_path = [*@includes, __dir__].flat_map { |path| ["-I", path] }
       # A process group of its own: what is left of it in the end can be found.
       @pid = spawn({ "PUMA_MAX_THREADS" => nil, "WEB_CONCURRENCY" => nil }, *Programs.bound("TERM"),
-                   RbConfig.ruby, *load_path, "-e", 'require "puma/cli"; Puma::CLI.new(ARGV).run', "--", "-C", "puma.rb", "config.ru",
+                   RbConfig.ruby, *load_path, "-e", PROGRAM, "--", "-C", "puma.rb", "config.ru",
                    in: File::NULL, %i[out err] => "#{@directory}/log", chdir: @directory, pgroup: true)
       booted(@workers)
       self
@@ -71,9 +78,14 @@ module Serving
       @status = Programs.wait(@pid, 60) or raise "still running 60 s after SIG#{signal}\n#{log}"
     end
 
-    # What the process wrote about itself.
+    # What the application in that process says of its time.
     def account(pid)
       JSON.parse(File.read("#{@directory}/account.#{pid}"), symbolize_names: true)
+    end
+
+    # What the profiler in that process said of itself in the end.
+    def stats(pid)
+      Marshal.load(File.binread("#{@directory}/stats.#{pid}"))
     end
 
     # @return [Hash] the profile of a worker, or of the master
