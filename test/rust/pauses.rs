@@ -142,6 +142,30 @@ fn a_pause_is_its_stacks_by_what_the_thread_waited_for() {
 }
 
 #[test]
+fn who_comes_back_asks_for_a_drain() {
+    let mut session = session();
+    let small = Config {
+        buffer: 128 << 10,
+        ..config(Mode::Wall)
+    };
+    session
+        .start(small, VM, FakeThread::new().identity(), &[])
+        .expect("a signal and a thread");
+    let shared = session.shared();
+    let token = token(&session);
+    // On the GVL for an instant at a time, in which no tick comes.
+    shared.suspended(token);
+    for number in 0..100 {
+        fake_vm::set_stack(fake_vm::stack(400, number + 1));
+        std::thread::sleep(Duration::from_micros(2 * INTERVAL_US));
+        shared.resumed(token);
+        shared.suspended(token);
+    }
+    assert!(fake_vm::drains_requested() > 0);
+    end(&mut session);
+}
+
+#[test]
 fn a_thread_that_runs_after_all_is_found_and_sampled() {
     let mut session = session();
     let stack = fake_vm::stack(3, 1);
