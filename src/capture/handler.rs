@@ -344,6 +344,7 @@ impl Shared {
     /// Asks for a drain, unless one was asked for a moment ago.
     #[inline]
     pub(super) fn want_drain(&self, block: &ControlBlock, ran: bool, now: u64) {
+        if self.drain_is_pending(now) || !self.may_request(block, ran) {
             return;
         }
         self.note_drain_wanted(now);

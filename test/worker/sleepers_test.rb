@@ -25,8 +25,8 @@ class WorkerSleepersTest < RingProf::TestCase
   # No tick finds a thread that surely has the GVL, so that before 3.3 none may ask for a drain: collections do. From 3.3
   # on those ask that come back.
   def test_a_ring_that_sleepers_fill_is_drained
-    results = RingProf.run(mode: :wall, interval: 1000, threads: :all) do
-      sleepers = Array.new(20) { Thread.new { recurse(100) { 150.times { sleep 0.01 } } } }
+    RingProf.run(mode: :wall, interval: 1000, threads: :all) do
+      sleepers = Array.new(10) { Thread.new { recurse(100) { 150.times { sleep 0.01 } } } }
       while RUBY_VERSION < "3.3" && sleepers.any?(&:alive?)
         GC.start(full_mark: false, immediate_sweep: false)
         sleep 0.02
@@ -34,9 +34,9 @@ class WorkerSleepersTest < RingProf::TestCase
       sleepers.each(&:join)
     end
     stats = RingProf.stats
-    assert_equal 0, results[:missed_samples], stats
-    assert_operator stats[:drains][:requested], :>, 0
+    assert_operator stats[:drains][:requested], :>, 0, "nobody has asked for a drain"
     assert_operator stats[:drains][:count], :>, 1
+    assert_operator stats[:drains][:records], :>, 1000
   end
 
   private
