@@ -4,22 +4,22 @@ require "test_helper"
 
 # Threads that sleep here and there, and run a little in between: what a server's threads do.
 class WorkerSleepersTest < RingProf::TestCase
-  THREADS = 4
+  TURNS = 150
 
   def setup
     super
     skip_at_safepoints
   end
 
-  # By their own clocks. Hardly anything lies between two sleeps.
+  # By their own clocks. Hardly anything lies between two sleeps, and yet nearly every one is seen.
   def test_sleeps_in_a_row_are_told_apart
-    slept = Hash.new(0.0)
-    results = RingProf.run(mode: :wall, interval: 1000, threads: :all) do
-      Array.new(THREADS) { Thread.new { sleep_in_turns(150) } }.each { |thread| thread.value.each { |way, seconds| slept[way] += seconds } }
-    end
+    slept = nil
+    results = RingProf.run(mode: :wall, interval: 1000, threads: :all, raw: true) { slept = Thread.new { sleep_in_turns(TURNS) }.value }
     assert_valid_results(results)
     told = slept.to_h { |way, _| [way, frame_named(results, "WorkerSleepersTest##{way}")[:total_samples] * 1e-3] }
     slept.each { |way, seconds| assert_in_delta 1.0, told[way] / seconds, 0.2, "#{told} of #{slept}" }
+    seen = stack_names(results).filter_map { |names| names.grep(/#(short|long)_sleep\z/).first }.chunk { |name| name }.count
+    assert_operator seen, :>, TURNS, "sleeps, of #{2 * TURNS}"
   end
 
   # No tick finds a thread that surely has the GVL, so that before 3.3 none may ask for a drain: collections do. From 3.3
