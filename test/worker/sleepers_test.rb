@@ -16,10 +16,10 @@ class WorkerSleepersTest < RingProf::TestCase
     slept = nil
     results = RingProf.run(mode: :wall, interval: 1000, threads: :all, raw: true) { slept = Thread.new { sleep_in_turns(TURNS) }.value }
     assert_valid_results(results)
-    told = slept.to_h { |way, _| [way, frame_named(results, "WorkerSleepersTest##{way}")[:total_samples] * 1e-3] }
-    slept.each { |way, seconds| assert_in_delta 1.0, told[way] / seconds, 0.2, "#{told} of #{slept}" }
     seen = stack_names(results).filter_map { |names| names.grep(/#(short|long)_sleep\z/).first }.chunk { |name| name }.count
     assert_operator seen, :>, TURNS, "sleeps, of #{2 * TURNS}"
+    told = slept.to_h { |way, _| [way, frame_named(results, "WorkerSleepersTest##{way}")[:total_samples] * 1e-3] }
+    slept.each { |way, seconds| assert_in_delta 1.0, told[way] / seconds, 0.2, "#{told} of #{slept}" }
   end
 
   # No tick finds a thread that surely has the GVL, so that before 3.3 none may ask for a drain: collections do. From 3.3

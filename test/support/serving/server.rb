@@ -104,6 +104,7 @@ module Serving
         Process.wait(@pid)
       end
       FileUtils.rm_rf(@directory)
+      @pid = nil
     end
 
     private
