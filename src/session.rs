@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 /// Longest time that one drain job keeps the GVL, in ns; what is left waits for the next.
 const SLICE_NS: u64 = 200_000;
+/// The same where few may ask for the next one and the ring is nearly full: a ring that stays full loses time.
+const LONG_SLICE_NS: u64 = 2_000_000;
 /// Records between two looks at the clock.
 const RECORDS_PER_LOOK: usize = 32;
 /// How long stop, and exec, wait for ticks that were sent and not yet taken, in ns.
@@ -681,7 +683,12 @@ impl Session {
         if self.shared.testing.hold_drains() {
             return;
         }
-        self.drain(Some(SLICE_NS));
+        let nearly_full = self
+            .consumer
+            .as_ref()
+            .is_some_and(|consumer| consumer.used() >= consumer.capacity() / 4 * 3);
+        let scarce = nearly_full && !self.shared.hooks.request_from_anywhere;
+        self.drain(Some(if scarce { LONG_SLICE_NS } else { SLICE_NS }));
         self.notice_failure();
     }
 

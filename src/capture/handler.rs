@@ -343,7 +343,7 @@ impl Shared {
 
     /// Asks for a drain, unless one was asked for a moment ago.
     #[inline]
-    fn want_drain(&self, block: &ControlBlock, ran: bool, now: u64) {
+    pub(super) fn want_drain(&self, block: &ControlBlock, ran: bool, now: u64) {
         if self.drain_is_pending(now) || !self.may_request(block, ran) {
             return;
         }
@@ -537,6 +537,12 @@ impl Shared {
         let Some(writer) = (unsafe { self.writer() }) else {
             return;
         };
+        let now = clock::monotonic();
+        if writer.used() >= writer.plan.high_water {
+            // Where only who holds the GVL may ask, no tick ever finds such a thread among threads that sleep and
+            // run a little. This one has it.
+            self.want_drain(block, true, now);
+        }
         if let Capture::Direct(layout) = writer.plan.capture {
             // SAFETY: (I6) the block's thread is this thread, and GC marks its Thread.
             if unsafe { preflight::check(layout, block.vm_thread()) }.is_err() {
@@ -545,7 +551,7 @@ impl Shared {
         }
         let mark = Mark {
             slot: token.slot,
-            time: clock::monotonic(),
+            time: now,
             ..Mark::default()
         };
         // SAFETY: (I6) the pre-flight has passed; GC marks, and what it moves it moves later. The two

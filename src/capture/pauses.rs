@@ -98,6 +98,11 @@ impl Shared {
                     if outcome.settles_time() {
                         self.counters.pauses.add_alone(1);
                     }
+                    // Threads that sleep and run a little fill the ring without a tick. Before the VM has made
+                    // this thread the current one, not every VM can be asked.
+                    if self.hooks.request_from_anywhere && writer.used() >= writer.plan.high_water {
+                        self.want_drain(block, true, now);
+                    }
                     let spent = clock::monotonic() - now;
                     self.counters.pauses_ns.add_alone(spent);
                     return;

@@ -10,7 +10,7 @@ mod fake_vm;
 use fake_vm::{FakeThread, LAYOUT};
 use ringprof_core::capture::clock;
 use ringprof_core::capture::control::{ThreadIdentity, Token};
-use ringprof_core::config::{Config, Mode, Threads, TickChoice};
+use ringprof_core::config::{Config, Mode, Threads, TickChoice, MIN_BUFFER};
 use ringprof_core::drain::{FrameTotals, Profile};
 use ringprof_core::sample::{FrameLine, GcCause, State};
 use ringprof_core::session::{Session, VmFacts};
@@ -139,6 +139,31 @@ fn a_pause_is_its_stacks_by_what_the_thread_waited_for() {
     assert_eq!(of(&profile, running).waiting.own, 0);
     assert_eq!(counts.pauses, 1);
     assert!(counts.parked > 0, "nobody ran");
+}
+
+#[test]
+fn who_comes_back_asks_for_a_drain() {
+    let mut session = session();
+    let rare = Config {
+        interval: 10_000,
+        buffer: MIN_BUFFER,
+        ..config(Mode::Wall)
+    };
+    session
+        .start(rare, VM, FakeThread::new().identity(), &[])
+        .expect("a signal and a thread");
+    let shared = session.shared();
+    let token = token(&session);
+    // On the GVL for an instant at a time, in which hardly a tick comes.
+    shared.suspended(token);
+    for line in 1..=30 {
+        fake_vm::set_stack(fake_vm::stack(400, line));
+        std::thread::sleep(Duration::from_millis(11));
+        shared.resumed(token);
+        shared.suspended(token);
+    }
+    assert!(fake_vm::drains_requested() > 0);
+    end(&mut session);
 }
 
 #[test]

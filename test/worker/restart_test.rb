@@ -39,6 +39,42 @@ class WorkerRestartTest < RingProf::TestCase
     end
   end
 
+  # Workers that take requests until their master sends them a signal, as unicorn and its kin do it.
+  def test_a_preforking_master
+    in_directory do |directory|
+      ruby!(PRELUDE + <<~RUBY, chdir: directory)
+        require "socket"
+        RingProf.start(mode: :cpu, interval: 200, threads: :all, out: "profile.dump")
+        server = UNIXServer.new("socket")
+        workers = Array.new(2) do
+          fork do
+            loop do
+              client = server.accept
+              burn_in_child
+              client.puts(Process.pid)
+              client.close
+            end
+          end
+        end
+        answers = Array.new(3) { Thread.new { Array.new(3) { UNIXSocket.open("socket") { |socket| socket.gets.to_i } } } }.flat_map(&:value)
+        workers.each { |pid| Process.kill(:TERM, pid) }
+        workers.each { |pid| Process.wait(pid); exit 3 unless $?.termsig == Signal.list.fetch("TERM") }
+        File.write("answers", Marshal.dump(workers.to_h { |pid| [pid, answers.count(pid)] }))
+      RUBY
+      answers = Marshal.load(File.binread("#{directory}/answers"))
+      assert_equal 9, answers.values.sum
+      assert_equal ["profile.dump", *answers.keys.map { |pid| "profile.dump.#{pid}" }].sort, Dir.children(directory).grep(/dump/).sort
+      refute_includes names(Marshal.load(File.binread("#{directory}/profile.dump"))), "Object#burn_in_child"
+      answers.each do |pid, count|
+        results = Marshal.load(File.binread("#{directory}/profile.dump.#{pid}"))
+        assert_valid_results(results)
+        next if count.zero?
+
+        assert_in_delta count * 500, frame_named(results, "Object#burn_in_child")[:total_samples], (count * 25) + 25
+      end
+    end
+  end
+
   def test_grandchildren_and_daemons
     in_directory do |directory|
       ruby!(PRELUDE + <<~RUBY, chdir: directory)

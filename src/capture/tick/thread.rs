@@ -26,7 +26,9 @@ const PROBE_NS: u64 = 50_000_000;
 /// A thread off the GVL that used one part in so many of that time has work to show.
 const PROBE_SHARE: u64 = 5;
 /// CPU time (ns) that a sleeper uses when a signal wakes it and it goes back to sleep.
-const TURN_OVER_NS: u64 = 100_000;
+const TURN_OVER_NS: u64 = 60_000;
+/// After this time (ns) it has done so.
+const TURNED_OVER_NS: u64 = 500_000;
 /// More than the standard library takes to make a thread, in bytes.
 const MEMORY_OF_A_THREAD: usize = 64 << 10;
 /// How long every tick may find the kernel's queue full before the profile is given up, in ns.
@@ -167,6 +169,8 @@ struct Look {
     /// The sleep that was seen last: its record's time in ns, and the CPU clock a tick later.
     asleep_since: u64,
     asleep_cpu: u64,
+    /// The sleeper has turned over: its CPU clock stood still from one look to the next.
+    settled: bool,
 }
 
 /// The thread's own state.
@@ -373,7 +377,7 @@ fn look_at(
         let idle = if plan.by_cpu {
             cpu == look.cpu
         } else {
-            is_asleep(look, block, cpu)
+            is_asleep(look, block, cpu, now)
         };
         look.cpu = cpu;
         if idle {
@@ -409,18 +413,29 @@ fn look_at(
     tick(plan, shared, pid, token, block, cpu)
 }
 
-/// Whether the thread still sleeps where its last record found it.
-fn is_asleep(look: &mut Look, block: &ControlBlock, cpu: u64) -> bool {
+/// Whether the thread still sleeps where its last record found it. The CPU clock of a thread that sleeps stands still; but
+/// the tick that found it so woke it, and until it has turned over its clock moves a little.
+fn is_asleep(look: &mut Look, block: &ControlBlock, cpu: u64, now: u64) -> bool {
     // Relaxed: a hint from the handler.
     let since = block.asleep_since.load(Ordering::Relaxed);
     if since == 0 {
         return false;
     }
-    if look.asleep_since != since {
-        look.asleep_since = since;
-        look.asleep_cpu = cpu;
+    let still = cpu == look.cpu;
+    if look.settled && look.asleep_since == since {
+        return still;
     }
-    cpu.saturating_sub(look.asleep_cpu) < TURN_OVER_NS
+    if look.asleep_since != since {
+        // The last look was the one that sent the tick.
+        look.asleep_since = since;
+        look.asleep_cpu = look.cpu;
+        // One that takes longer to turn over is not woken for that again and again.
+        if std::mem::take(&mut look.settled) && cpu - look.asleep_cpu >= TURN_OVER_NS {
+            return false;
+        }
+    }
+    look.settled = still || now.saturating_sub(since) >= TURNED_OVER_NS;
+    cpu.saturating_sub(look.asleep_cpu) < TURN_OVER_NS || look.settled
 }
 
 /// Sends a thread its tick, unless it has not taken the last one; true if it was sent.
