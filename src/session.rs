@@ -21,6 +21,7 @@ use crate::drain::{Corrupt, NoMemory, Options, Profile, Tables};
 use crate::ring::{self, Consumer, Producer};
 use crate::roster::{Person, Roster};
 use crate::sample::{Frames, Header, Kind, State, MAX_RECORD_WORDS, MAX_WEIGHT, NO_SLOT};
+use std::ffi::c_void;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -190,6 +191,9 @@ impl Session {
         // SAFETY: the caller's promise.
         unsafe { handler::warm_up(&hooks) };
         let shared = Shared::leak(hooks);
+        shared
+            .storage
+            .watch_library_of(hooks.is_ruby_thread as *const c_void);
         fork::watch(shared);
         Self {
             shared,

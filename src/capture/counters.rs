@@ -83,6 +83,8 @@ counters! {
     stale,
     /// A thread that Ruby does not know.
     not_ruby,
+    /// The loader had yet to give the thread the VM's thread-local storage.
+    loader,
     /// The safepoint came on another thread than the tick.
     wrong_thread,
     /// The profiler had stopped.
@@ -139,6 +141,7 @@ impl Counts {
             + self.invalid
             + self.stale
             + self.not_ruby
+            + self.loader
             + self.wrong_thread
             + self.closed
             + self.vm_down

@@ -87,6 +87,10 @@ impl Shared {
         };
         // Relaxed: tells the tick thread that it may send another one; carries no data.
         block.pending.store(false, Ordering::Relaxed);
+        if !self.storage.is_there() {
+            counters.loader.add_one();
+            return;
+        }
         let now = clock::monotonic();
         match self.gate.try_enter() {
             Entry::Closed => counters.closed.add_one(),

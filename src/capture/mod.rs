@@ -45,6 +45,7 @@ pub mod gate;
 pub mod handler;
 pub mod histogram;
 pub mod interrupted;
+pub mod loader;
 pub mod paces;
 pub mod pauses;
 pub mod plan;
@@ -66,6 +67,7 @@ use deadlines::Deadlines;
 use failure::FailureWord;
 use gate::Gate;
 use histogram::Histogram;
+use loader::ThreadStorage;
 use paces::Paces;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -111,6 +113,8 @@ pub struct Shared {
     thread_ec: AtomicUsize,
     /// Times that a thread got the GVL back.
     resumes: AtomicU64,
+    /// What the VM's functions need of the loader.
+    pub storage: ThreadStorage,
     /// Hangs while the tick thread is parked: who gets the GVL wakes it.
     bell: Bell,
     /// Switches of the test build.
@@ -148,6 +152,7 @@ impl Shared {
             sample_wanted: AtomicU64::new(0),
             thread_ec: AtomicUsize::new(0),
             resumes: AtomicU64::new(0),
+            storage: ThreadStorage::default(),
             bell: Bell::new(),
             #[cfg(feature = "testing")]
             testing: testing::Switches::default(),

@@ -82,6 +82,7 @@ fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> 
                 (c"invalid", integer(counts.invalid)),
                 (c"stale", integer(counts.stale)),
                 (c"not_ruby", integer(counts.not_ruby)),
+                (c"loader", integer(counts.loader)),
                 (c"wrong_thread", integer(counts.wrong_thread)),
                 (c"closed", integer(counts.closed)),
                 (c"vm_down", integer(counts.vm_down)),

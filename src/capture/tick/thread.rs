@@ -430,7 +430,8 @@ fn is_asleep(look: &mut Look, block: &ControlBlock, cpu: u64, now: u64) -> bool 
         look.asleep_since = since;
         look.asleep_cpu = look.cpu;
         // One that takes longer to turn over is not woken for that again and again.
-        if std::mem::take(&mut look.settled) && cpu - look.asleep_cpu >= TURN_OVER_NS {
+        if std::mem::take(&mut look.settled) && cpu.saturating_sub(look.asleep_cpu) >= TURN_OVER_NS
+        {
             return false;
         }
     }

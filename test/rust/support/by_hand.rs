@@ -340,6 +340,11 @@ fn not_ours(shared: &'static Shared, watch: Watch<'_>) {
     profile.tick_until(watch, "not_ruby", |counts| counts.not_ruby);
     fake_vm::set_ruby_thread(true);
 
+    // No thread has that many libraries.
+    shared.storage.watch(1 << 40);
+    profile.tick_until(watch, "loader", |counts| counts.loader);
+    shared.storage.watch(0);
+
     let Entry::Seat(seat) = shared.gate.try_enter() else {
         panic!("nobody is in");
     };
