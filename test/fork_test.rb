@@ -51,6 +51,24 @@ class ForkTest < RingProf::TestCase
     assert_equal "true\n", ruby!(PRELUDE + script)
   end
 
+  # Before Ruby 3.2 the VM goes on telling the id that the main thread had in the parent.
+  def test_a_thread_of_the_child_finds_the_main_thread
+    script = <<~RUBY
+      p(in_child do
+        busy = true
+        profile = Thread.new do
+          results = RingProf.run(mode: :wall, interval: 1000, threads: :all) { sleep 0.2 }
+          busy = false
+          results
+        end
+        Work.burn_slice while busy
+        main = profile.value[:threads].find { |thread| thread[:main] }
+        [main && main[:native_id] == Process.pid, main && main[:samples] > 50]
+      end)
+    RUBY
+    assert_equal "[true, true]\n", ruby!(PRELUDE + script)
+  end
+
   def test_the_child_can_profile_itself
     %w[thread timer].each do |tick|
       script = <<~RUBY

@@ -62,7 +62,6 @@ module RingProf
       # @param heir [Boolean]
       # @return [void]
       def begin(options, heir:)
-        correct_native_id
         @in_child&.call(heir)
         start(options) if options
       end
@@ -80,14 +79,6 @@ module RingProf
       end
 
       private
-
-      # Ruby 3.1 goes on telling the id that the forking thread had in the parent. Who starts a profile from
-      # another thread would look for the main thread under that.
-      def correct_native_id
-        return if Thread.main.native_thread_id == Process.pid
-
-        Thread.main.define_singleton_method(:native_thread_id) { Process.pid }
-      end
 
       def start(options)
         out = options[:out]

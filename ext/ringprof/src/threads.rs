@@ -57,7 +57,7 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
         }
         let id = try_call(thread, c"native_thread_id", &[])?;
         if id == NIL {
-            // Not begun yet; its THREAD_BEGIN will tell.
+            // Not begun yet; its THREAD_BEGIN will tell. Or it says so to be left out, as the agent's own does.
             continue;
         }
         let mut tid = 0;
@@ -67,13 +67,14 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
             NIL
         })?;
         let asleep = try_call(thread, c"stop?", &[]).is_ok_and(truthy);
+        // SAFETY: a Ruby thread, under the GVL.
+        let main = thread == unsafe { rb_sys::rb_thread_main() };
         found.push(ThreadIdentity {
-            tid: tid as i32,
+            tid: if main { main_tid(tid as i32) } else { tid as i32 },
             thread,
             // SAFETY: a Thread out of Thread.list.
             vm_thread: unsafe { hooks::vm_thread(thread) },
-            // SAFETY: a Ruby thread, under the GVL.
-            main: thread == unsafe { rb_sys::rb_thread_main() },
+            main,
             // This thread holds the GVL, so no other one does.
             off: thread_events::KNOWN.then_some(if asleep {
                 State::Blocked
@@ -81,6 +82,21 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
                 State::Waiting
             }),
         });
+    }
+}
+
+/// The main thread's id, which is told as `told`. In a forked child Ruby 3.1 goes on telling the id that the thread
+/// had in the parent (`native_thread_id`, thread_pthread.c); there it is the process's own.
+fn main_tid(told: i32) -> i32 {
+    // SAFETY: asks whether there is such a thread in this process, and signals nobody.
+    unsafe {
+        let pid = libc::getpid();
+        let exists = libc::syscall(libc::SYS_tgkill, pid, told, 0) == 0;
+        if exists {
+            told
+        } else {
+            pid
+        }
     }
 }
 
