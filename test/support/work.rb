@@ -10,8 +10,10 @@ module Work
     burn_slice while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < deadline
   end
 
+  # A call comes first: under YJIT a method that calls nothing may have no program counter, and then the VM's walk leaves
+  # its frame out.
   def burn_slice
-    index = 0
+    index = Process.pid & 0
     index += 1 while index < 500
   end
 
