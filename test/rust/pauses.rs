@@ -133,11 +133,11 @@ fn a_pause_is_its_stacks_by_what_the_thread_waited_for() {
     let profile = end(&mut session);
     // 120 ticks, had it been signalled.
     assert!(sent < 60, "{sent} ticks were sent to a thread off the GVL");
+    assert_eq!(counts.pauses, 1, "pauses credited");
     let totals = of(&profile, paused);
     assert_near(totals.blocked.own, intervals(ready - began), "blocked");
     assert_near(totals.waiting.own, intervals(resumed - ready), "waiting");
     assert_eq!(of(&profile, running).waiting.own, 0);
-    assert_eq!(counts.pauses, 1);
     assert!(counts.parked > 0, "nobody ran");
 }
 
