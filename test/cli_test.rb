@@ -126,7 +126,8 @@ class CliRunTest < RingProf::TestCase
     assert_match(/--out FILE would have kept the profile/, err)
     assert_match(/top 1 by/, err)
     _, err, = ringprof("run", "--sort-total", "--limit", "1", "--", *ruby_busy)
-    assert_match(/top 1 by samples anywhere in the stack:\n.* <main>/, err)
+    # A sample in between leaves the one as often on the stack as the other.
+    assert_match(/top 1 by samples anywhere in the stack:\n.* (<main>|Object#busy) /, err)
     _, err, = ringprof("run", "--quiet", "--", *ruby_busy)
     assert_empty err
   end

@@ -170,7 +170,7 @@ module RingProf
 
       # What the environment says already.
       def settings
-        set = ENV.select { |name, _value| name.start_with?("RINGPROF") }
+        set = ENV.select { |name, value| name.start_with?("RINGPROF") && !value.empty? }
         set.empty? ? [] : [Finding.new(:ok, "environment", set.map { |pair| pair.join("=") }.join(" "))]
       end
     end
