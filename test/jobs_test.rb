@@ -18,8 +18,9 @@ class JobsTest < RingProf::TestCase
         until_ticks(3000) { recurse(rand(60)) { burn_slice } }
       end
       assert_operator stats[:drains][:requested] * 10, :<=, stats[:recorded]
-      # One at the stop; one that was cut off at the end of its slice is asked for again.
-      assert_operator stats[:drains][:count], :<=, stats[:drains][:requested] + 1
+      # One at the stop, and maybe one that the profile before asked for and had no use for any more; one that was cut off
+      # at the end of its slice is asked for again.
+      assert_operator stats[:drains][:count], :<=, stats[:drains][:requested] + 2
       assert_equal stats[:written], stats[:drains][:records]
     end
   end

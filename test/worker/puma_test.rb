@@ -47,6 +47,7 @@ class WorkerPumaTest < RingProf::TestCase
   end
 
   def test_the_profile_of_each_worker_is_its_cpu_time
+    skip_at_safepoints
     serve(mode: :cpu, raw: true) do |server|
       loaded = load(server)
       assert_predicate server.stop(:INT), :success?
