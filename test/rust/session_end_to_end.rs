@@ -1032,6 +1032,35 @@ fn a_tick_that_waits_for_a_safepoint_is_taken_there() {
 }
 
 #[test]
+fn samples_at_safepoints_make_room_for_the_next() {
+    let mut profiler = Profiler::new();
+    let starter = FakeThread::new().identity();
+    let nowhere = VmFacts {
+        layout: None,
+        direct: true,
+        ..VM
+    };
+    let small = Config {
+        buffer: MIN_BUFFER,
+        ..config(Mode::Wall, TickChoice::Thread, 100)
+    };
+    profiler.begin_with(small, nowhere, starter, &[]);
+    for number in 0..40 {
+        let asked = fake_vm::samples_requested();
+        fake_vm::set_stack(deepest(1000 * number));
+        profiler.spin_until("asked for", |_| fake_vm::samples_requested() > asked);
+        profiler.safepoint(starter.thread);
+    }
+    let (stats, profile) = profiler.end();
+    assert_eq!(
+        (stats.counts.missed, stats.counts.ring_full),
+        (0, 0),
+        "lost"
+    );
+    assert!(profile.samples >= 40);
+}
+
+#[test]
 fn samples_by_call_are_never_lost_for_lack_of_room() {
     let mut profiler = Profiler::new();
     let stacks = [deepest(70_000), deepest(80_000)];

@@ -70,7 +70,11 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
         // SAFETY: a Ruby thread, under the GVL.
         let main = thread == unsafe { rb_sys::rb_thread_main() };
         found.push(ThreadIdentity {
-            tid: if main { main_tid(tid as i32) } else { tid as i32 },
+            tid: if main {
+                main_tid(tid as i32)
+            } else {
+                tid as i32
+            },
             thread,
             // SAFETY: a Thread out of Thread.list.
             vm_thread: unsafe { hooks::vm_thread(thread) },
