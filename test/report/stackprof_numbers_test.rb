@@ -144,7 +144,7 @@ class StackprofNumbersTest < Minitest::Test
       def work(depth) = depth.zero? ? Array.new(200) { |number| number.to_s * 9 } : work(depth - 1)
       StackProf.run(mode: :wall, interval: 500, raw: true, out: ARGV[0]) { 600.times { work(5) }; 5.times { GC.start } }
     RUBY
-    assert system("ruby", "-e", script, path)
+    assert system(*StackprofCommand.ruby, "-e", script, path)
     profile = RingProf::Profile.load(path)
     assert_operator profile.samples, :>, 10
     assert_equal 1.2, profile.version

@@ -27,10 +27,21 @@ class StackprofCommand
     end
   RUBY
 
-  def self.installed?
-    return @installed unless @installed.nil?
+  class << self
+    def installed?
+      !ruby.nil?
+    end
 
-    @installed = system("which stackprof", out: File::NULL) ? true : false
+    # The Ruby that it was installed for, without options of the one that runs the tests; nil if it is not installed.
+    #
+    # @return [Array] what begins a call of spawn
+    def ruby
+      return @ruby if defined?(@ruby)
+
+      path = ENV.fetch("PATH").split(":").map { |folder| File.join(folder, "stackprof") }.find { |file| File.executable?(file) }
+      interpreter = path && File.open(path, &:gets)[/\A#! *(\S*ruby\S*)/, 1]
+      @ruby = interpreter && [{ "RUBYOPT" => nil }, interpreter]
+    end
   end
 
   def self.run(...)
@@ -40,7 +51,7 @@ class StackprofCommand
   def initialize
     @directory = Dir.mktmpdir("ringprof-test")
     @out, @input = %w[out input].map { |name| File.join(@directory, name) }
-    @server = IO.popen(["ruby", "-e", SERVER, @out, @input], "r+b")
+    @server = IO.popen([*self.class.ruby, "-e", SERVER, @out, @input], "r+b")
     Minitest.after_run do
       @server.close
       FileUtils.rm_rf(@directory)
