@@ -157,7 +157,8 @@ class CliRunTest < RingProf::TestCase
   end
 
   def test_children_have_files_of_their_own
-    more = "def forked = busy(20); system(#{RbConfig.ruby.inspect}, '-e', '#{CliTesting.spin("inner")}'); Process.wait(fork { forked; exit!(0) }); Process.wait(fork { forked })"
+    clock = "Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)"
+    more = "def forked = (limit = #{clock} + 0.1; busy until #{clock} > limit); system(#{RbConfig.ruby.inspect}, '-e', '#{CliTesting.spin("inner")}'); Process.wait(fork { forked; exit!(0) }); Process.wait(fork { forked })"
     in_directory do |dir|
       path = File.join(dir, "my p.dump")
       out, err, status = ringprof("run", "--out", path, "--report", "--", *ruby_busy(more))
