@@ -681,6 +681,7 @@ impl Session {
             // No handler finds the ring above its mark here, for none writes into it.
             let half_full = |ring: &Consumer| ring.used() >= ring.capacity() / 2;
             if self.consumer.as_ref().is_some_and(half_full) {
+                self.shared.note_drain_wanted(clock::monotonic());
                 self.drain_slice();
             }
         }

@@ -1,18 +1,11 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/directory"
 
 # RingProf::Middleware by itself; test/compat/servers_test.rb has it under Rack and Puma.
 class MiddlewareTest < RingProf::TestCase
-  def setup
-    super
-    @directory = Dir.mktmpdir("ringprof-test")
-  end
-
-  def teardown
-    FileUtils.rm_rf(@directory)
-    super
-  end
+  include Directory
 
   def test_nothing_is_profiled_unless_it_is_asked_for
     one = middleware

@@ -6,25 +6,11 @@ require "stringio"
 require "tempfile"
 require "ringprof/profile"
 require "ringprof/report"
+require "support/example_profiles"
 
-# What the tests of profiles and reports read: 20 samples, 5 of them in garbage collection.
+# The profile that the tests of reports read.
 module ExampleProfile
-  def example
-    {
-      version: 1.2, mode: :wall, interval: 1000, samples: 20, gc_samples: 5, missed_samples: 5,
-      metadata: { "path" => "/" },
-      frames: {
-        4096 => { name: "<main>", file: "/app/main.rb", total_samples: 15, samples: 0, edges: { 8192 => 15 }, lines: { 3 => [15, 0] } },
-        8192 => { name: "App#work", file: "/app/main.rb", line: 10, total_samples: 15, samples: 3, edges: { 12_288 => 12 }, lines: { 11 => [15, 3] } },
-        12_288 => { name: "Integer#times", file: "<cfunc>", line: nil, total_samples: 12, samples: 12 },
-        3 => { name: "(marking)", file: "", total_samples: 3, samples: 3 },
-        1 => { name: "(garbage collection)", file: "", total_samples: 5, samples: 2, edges: { 3 => 3 } }
-      },
-      raw: [3, 4096, 8192, 12_288, 12, 2, 4096, 8192, 3, 2, 1, 3, 3, 1, 1, 2],
-      raw_sample_timestamps: Array.new(20) { |number| 1_000_000 + number * 1000 },
-      raw_timestamp_deltas: [1000] * 20
-    }
-  end
+  include ExampleProfiles
 
   def profile(changes = {})
     RingProf::Profile.new(example.merge(changes))

@@ -63,10 +63,11 @@ impl Bell {
         true
     }
 
-    /// The bell hangs, and the one whom it is for may go on sleeping.
+    /// The bell hangs, so that the kernel lets the one whom it is for go on sleeping. For the models, which have no futex.
+    #[cfg(loom)]
     #[must_use]
     pub fn hangs(&self) -> bool {
-        // Relaxed: a hint, but for the kernel, which looks for itself.
+        // Relaxed: asked when all threads have ended.
         self.word.load(Ordering::Relaxed) == HANGS
     }
 

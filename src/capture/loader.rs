@@ -30,7 +30,8 @@ struct Search {
 }
 
 impl ThreadStorage {
-    /// From now on: the storage of the library that has `function`. Never in a handler.
+    /// From now on: the storage of the library that has `function`, which the calling thread has used. The main
+    /// program's is part of every thread from its birth, so nobody asks the loader for it. Never in a handler.
     pub fn watch_library_of(&self, function: *const c_void) {
         let mut search = Search {
             address: function as usize,
@@ -39,6 +40,10 @@ impl ThreadStorage {
         // SAFETY: the callback has the type that is asked for, and `search` outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(has_address), (&raw mut search).cast()) };
         self.watch(search.module);
+        if !self.is_there() {
+            // Not here, where it has been used: what is known of the table does not hold, and would refuse every tick.
+            self.watch(NONE);
+        }
     }
 
     /// From now on: the storage of that module, 0 for none.
@@ -74,7 +79,9 @@ unsafe extern "C" fn has_address(
         segment.p_type == libc::PT_LOAD
             && (begin..begin + segment.p_memsz as usize).contains(&search.address)
     });
-    if found {
+    // SAFETY: a C string; the main program's is empty.
+    let is_program = unsafe { library.dlpi_name.is_null() || *library.dlpi_name == 0 };
+    if found && !is_program {
         search.module = library.dlpi_tls_modid;
     }
     c_int::from(found)
@@ -149,8 +156,11 @@ mod tests {
         storage.watch_library_of(libc::__errno_location as *const c_void);
         assert_ne!(storage.module.load(Ordering::Relaxed), NONE);
         assert!(storage.is_there());
-        storage.watch_library_of(std::ptr::null());
-        assert_eq!(storage.module.load(Ordering::Relaxed), NONE);
+        let of_the_program: fn() = the_library_of_a_function_is_found_with_its_storage;
+        for nothing_to_ask in [of_the_program as *const c_void, std::ptr::null()] {
+            storage.watch_library_of(nothing_to_ask);
+            assert_eq!(storage.module.load(Ordering::Relaxed), NONE);
+        }
         storage.watch(1 << 40);
         assert_eq!(storage.is_there(), table().is_null());
     }

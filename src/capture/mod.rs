@@ -467,7 +467,8 @@ impl Shared {
         asked != 0 && now.saturating_sub(asked) < DRAIN_PATIENCE_NS
     }
 
-    fn note_drain_wanted(&self, now: u64) {
+    /// Somebody asks for a drain.
+    pub(crate) fn note_drain_wanted(&self, now: u64) {
         // Relaxed: as above.
         self.drain_wanted.store(now, Ordering::Relaxed);
         self.counters.drains_requested.add_one();

@@ -2,20 +2,13 @@
 
 require "pathname"
 require "test_helper"
+require "support/directory"
 require "ringprof/stackprof"
 
 # What the gems that know StackProf call, and what they read of what they get, as their sources have it. Each test
 # is one consumer's way through the API; none of their code is here.
 class ConsumersTest < RingProf::TestCase
-  def setup
-    super
-    @directory = Dir.mktmpdir("ringprof-test")
-  end
-
-  def teardown
-    FileUtils.rm_rf(@directory)
-    super
-  end
+  include Directory
 
   # StackProf's README: out:, start and stop over several spans, and reports of what was kept.
   def test_documented_uses

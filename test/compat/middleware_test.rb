@@ -1,19 +1,12 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/directory"
 require "ringprof/stackprof"
 
 # StackProf::Middleware: its options, its files, and what was wrong with it.
 class MiddlewareCompatTest < RingProf::TestCase
-  def setup
-    super
-    @directory = Dir.mktmpdir("ringprof-test")
-  end
-
-  def teardown
-    FileUtils.rm_rf(@directory)
-    super
-  end
+  include Directory
 
   def test_defaults
     StackProf::Middleware.new(app)

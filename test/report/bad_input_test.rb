@@ -3,6 +3,7 @@
 require "json"
 require "shellwords"
 require "test_helper"
+require "support/directory"
 require "ringprof/cli"
 require "support/example_profiles"
 require "zlib"
@@ -10,18 +11,9 @@ require "zlib"
 # What is no profile, cannot be read, or cannot be written: one line that says so, a status, and no backtrace.
 class BadInputTest < RingProf::TestCase
   include ExampleProfiles
+  include Directory
 
   EXE = File.expand_path("../../exe/ringprof", __dir__)
-
-  def setup
-    super
-    @directory = Dir.mktmpdir("ringprof-test")
-  end
-
-  def teardown
-    FileUtils.rm_rf(@directory)
-    super
-  end
 
   def test_files_that_are_no_profiles
     bad_files.each do |name, (bytes, pattern)|

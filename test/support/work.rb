@@ -17,6 +17,13 @@ module Work
     index += 1 while index < 500
   end
 
+  # @return [Float] seconds of elapsed time that the block took
+  def clocked
+    before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    yield
+    Process.clock_gettime(Process::CLOCK_MONOTONIC) - before
+  end
+
   # Takes a while to mark while it is kept, and to sweep when it is not.
   def garbage
     Array.new(100_000) { |number| number.to_s * 20 }

@@ -56,10 +56,4 @@ class WorkerSleepersTest < RingProf::TestCase
   def long_sleep
     sleep 0.005
   end
-
-  def clocked
-    before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    yield
-    Process.clock_gettime(Process::CLOCK_MONOTONIC) - before
-  end
 end

@@ -161,12 +161,6 @@ class WorkerStatesTest < RingProf::TestCase
     @subject_done
   end
 
-  def clocked
-    before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    yield
-    Process.clock_gettime(Process::CLOCK_MONOTONIC) - before
-  end
-
   def burnt
     before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
     yield
