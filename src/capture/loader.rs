@@ -52,6 +52,14 @@ impl ThreadStorage {
         self.module.store(module, Ordering::Relaxed);
     }
 
+    /// The module whose storage is looked for; 0 for none.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        // Relaxed: see `watch`.
+        self.module.load(Ordering::Relaxed)
+    }
+
     /// Whether the calling thread has it. Async-signal-safe.
     #[inline]
     #[must_use]
@@ -154,12 +162,12 @@ mod tests {
         assert!(storage.is_there(), "nothing is watched");
         // libc has errno, and this thread has it.
         storage.watch_library_of(libc::__errno_location as *const c_void);
-        assert_ne!(storage.module.load(Ordering::Relaxed), NONE);
+        assert_ne!(storage.watched(), NONE);
         assert!(storage.is_there());
         let of_the_program: fn() = the_library_of_a_function_is_found_with_its_storage;
         for nothing_to_ask in [of_the_program as *const c_void, std::ptr::null()] {
             storage.watch_library_of(nothing_to_ask);
-            assert_eq!(storage.module.load(Ordering::Relaxed), NONE);
+            assert_eq!(storage.watched(), NONE);
         }
         storage.watch(1 << 40);
         assert_eq!(storage.is_there(), table().is_null());

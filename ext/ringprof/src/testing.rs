@@ -33,6 +33,7 @@ pub fn define(_: Gvl) -> Result<(), Failure> {
             define_method(testing, c"dropped", dropped);
             define_method(testing, c"read_past_the_end", read_past_the_end);
             define_method(testing, c"layout", layout);
+            define_method(testing, c"watched_module", watched_module);
             define_method1(testing, c"try_layout", try_layout);
         }
         NIL
@@ -123,6 +124,15 @@ unsafe extern "C" fn walk_ns(_: VALUE, calls: VALUE) -> VALUE {
         let spent = clock::monotonic() - began;
         // SAFETY: no preconditions; most Floats are not even objects.
         protect(|| unsafe { rb_sys::rb_float_new(spent as f64 / calls as f64) })
+    })
+}
+
+/// Number of the library whose thread-local storage the handler looks for, as the loader counts them; 0
+/// for none.
+unsafe extern "C" fn watched_module(_: VALUE) -> VALUE {
+    entry(|gvl| {
+        let module = state::with(gvl, |state| state.session.shared().storage.watched());
+        Ok(integer(module as u64))
     })
 }
 
