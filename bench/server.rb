@@ -11,6 +11,9 @@ require "ringprof"
 # Each measure is a method that prints its lines.
 module Server
   ROUNDS = 7
+  EXCHANGES = 20_000
+  # Switches a second.
+  RATE = 100_000
   MEASURES = %w[states idle switches budget].freeze
 
   module_function
@@ -61,27 +64,40 @@ module Server
     (Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - before) / 3
   end
 
-  # Pipe reads of one byte, each of which gives the GVL up and takes it: the lower quartile of rounds, interleaved.
+  # Pipe writes and reads of one byte, each of which gives the GVL up and takes it, with so much work between them that
+  # they come to RATE a second; then with none, as fast as they go. Lower quartiles of rounds, interleaved.
   def switches
-    reader, writer = IO.pipe
-    plain = []
-    profiled = []
-    ROUNDS.times do
-      plain << exchange(reader, writer)
-      RingProf.start(mode: :wall, interval: 1000, threads: :all)
-      profiled << exchange(reader, writer)
-      RingProf.stop
-      RingProf.results
+    ends = IO.pipe
+    [work_between(ends), 0].each do |work|
+      plain = []
+      profiled = []
+      ROUNDS.times do
+        plain << exchange(ends, work)
+        RingProf.start(mode: :wall, interval: 1000, threads: :all)
+        profiled << exchange(ends, work)
+        RingProf.stop
+        RingProf.results
+      end
+      low = ->(times) { times.sort[times.size / 4] }
+      puts format("switches: %.0f a second, %.3f times the time without", 2 * EXCHANGES / low[plain], low[profiled] / low[plain])
     end
-    low = ->(times) { times.sort[times.size / 4] }
-    puts format("switches: %.0f a second, %.3f times the time without", 2 * 30_000 / low[profiled], low[profiled] / low[plain])
   end
 
-  def exchange(reader, writer)
+  # Turns of an empty loop for each exchange that make RATE switches a second of them.
+  def work_between(ends)
+    bare = Array.new(3) { exchange(ends, 0) }.min
+    full = Array.new(3) { exchange(ends, 1000) }.min
+    wanted = 2.0 * EXCHANGES / RATE
+    [(wanted - bare) / (full - bare) * 1000, 0].max.to_i
+  end
+
+  def exchange((reader, writer), work)
     before = now
-    30_000.times do
+    EXCHANGES.times do
       writer.syswrite("x")
       reader.sysread(1)
+      index = 0
+      index += 1 while index < work
     end
     now - before
   end
