@@ -70,6 +70,15 @@ class CliDiffTest < RingProf::TestCase
     end
   end
 
+  # Where nothing is scattered the limit is that of a normal variable, however few frames there are to tell.
+  def test_few_frames_that_stay_are_no_scatter
+    others = (1..4).to_h { |number| ["Foo#other_#{number}", 20_000] }
+    with_dumps({ "Foo#slow" => 20_000, **others }, { "Foo#slow" => 22_000, **others }) do |before, after|
+      out, = ringprof("diff", before, after)
+      assert_equal ["Foo#slow"], out.lines.grep(/\d\*/).map { |line| line.split.last }
+    end
+  end
+
   # One method grew; that it left smaller shares to all others is not their doing.
   def test_who_is_pushed_aside_is_not_marked
     others = (1..8).to_h { |number| ["Foo#other_#{number}", 2000] }

@@ -117,8 +117,10 @@ module RingProf
         bisect(least, 4.0) { |more| median(squares.map { |square, chance| square / (chance + more) }) < MEDIAN_SQUARE }
       end
 
-      # The least number for which the block is true, which it is from there on.
+      # The least number for which the block is true, which it is from there on: `low` itself where it is true of that.
       def bisect(low, high)
+        return low if yield(low)
+
         60.times do
           middle = (low + high) / 2
           yield(middle) ? high = middle : low = middle
