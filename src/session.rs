@@ -128,8 +128,6 @@ struct Ticking {
 struct Running {
     config: Config,
     ticking: Option<Ticking>,
-    /// The thread that called start.
-    starter: ThreadIdentity,
 }
 
 /// The halves of the ring, while nobody profiles.
@@ -260,8 +258,7 @@ impl Session {
         &mut self,
         config: Config,
         facts: VmFacts,
-        starter: ThreadIdentity,
-        others: &[ThreadIdentity],
+        sampled: &[ThreadIdentity],
     ) -> io::Result<()> {
         debug_assert!(self.running.is_none());
         let capture = match facts.layout {
@@ -281,7 +278,7 @@ impl Session {
         let by_cpu = config.mode == Mode::Cpu;
         let idle = self.idle_halves(config.buffer)?;
         let mut admitted = Vec::new();
-        if admitted.try_reserve(1 + others.len()).is_err() {
+        if admitted.try_reserve(sampled.len()).is_err() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let before = self.shared.counters.read();
@@ -320,10 +317,9 @@ impl Session {
         let mut running = Running {
             config,
             ticking: None,
-            starter,
         };
         if let Some(signal) = signal {
-            for &thread in std::iter::once(&starter).chain(others) {
+            for &thread in sampled {
                 if let Some(token) = self.shared.admit(thread, by_cpu, self.started_ns) {
                     admitted.push((thread, token));
                 }
@@ -947,9 +943,6 @@ impl Session {
             });
         }
         self.shared.each_thread(&mut visit);
-        if let Some(running) = &self.running {
-            visit(running.starter.thread);
-        }
     }
 
     /// What the profiler knows of itself.

@@ -30,7 +30,7 @@ fn begin(session: &mut Session, direct: bool, starter: ThreadIdentity) {
         pauses: false,
     };
     session
-        .start(config, facts, starter, &[])
+        .start(config, facts, &[starter])
         .expect("a signal and a timer");
 }
 

@@ -49,7 +49,7 @@ fn config(mode: Mode) -> Config {
 
 fn begin(session: &mut Session, mode: Mode, starter: ThreadIdentity, others: &[ThreadIdentity]) {
     session
-        .start(config(mode), VM, starter, others)
+        .start(config(mode), VM, &[&[starter], others].concat())
         .expect("a signal and a thread");
 }
 
@@ -150,7 +150,7 @@ fn who_comes_back_asks_for_a_drain() {
         ..config(Mode::Wall)
     };
     session
-        .start(rare, VM, FakeThread::new().identity(), &[])
+        .start(rare, VM, &[FakeThread::new().identity()])
         .expect("a signal and a thread");
     let shared = session.shared();
     let token = token(&session);

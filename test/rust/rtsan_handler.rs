@@ -60,7 +60,7 @@ fn real_ticks() {
                 ..Config::new(mode)
             };
             session
-                .start(config, facts, FakeThread::new().identity(), &[])
+                .start(config, facts, &[FakeThread::new().identity()])
                 .expect("signal, thread and timers");
             for round in 1..=3 {
                 std::thread::sleep(Duration::from_millis(30));

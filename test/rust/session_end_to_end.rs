@@ -72,7 +72,7 @@ impl Profiler {
         starter: ThreadIdentity,
         others: &[ThreadIdentity],
     ) {
-        self.start(config, facts, starter, others)
+        self.start(config, facts, &[&[starter], others].concat())
             .expect("signal, thread and timers");
     }
 
@@ -1110,7 +1110,7 @@ fn in_child(profiler: &mut Profiler, starter: ThreadIdentity, tick: Config) -> R
         ..starter
     };
     profiler
-        .start(tick, VM, starter, &[])
+        .start(tick, VM, &[starter])
         .map_err(|_| Wrong::CannotStart)?;
     profiler.run_until("recorded in the child", |counts| counts.recorded >= 5);
     profiler.stop();

@@ -120,6 +120,20 @@ class WorkerThreadsTest < RingProf::TestCase
     assert_operator frame_named(results, "WorkerThreadsTest#first_job")[:total_samples], :>, 20
   end
 
+  # What serves the profiler itself: it starts a profile, works, and is born while one runs.
+  def test_a_thread_that_tells_of_no_native_thread_is_left_out
+    quiet = Class.new(Thread) { def native_thread_id = nil }
+    sampled = Thread.list.size
+    quiet.new { RingProf.start(mode: :wall, interval: 1000, threads: :all) && first_job(0.1) }.join
+    quiet.new { first_job(0.1) }.join
+    second_job(0.1)
+    RingProf.stop
+    results = RingProf.results
+    assert_valid_results(results)
+    assert_equal sampled, results[:threads].size
+    refute(results[:frames].any? { |_id, frame| frame[:name].end_with?("#first_job") })
+  end
+
   private
 
   def first_job(seconds)

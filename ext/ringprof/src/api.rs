@@ -61,10 +61,10 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
         }
         allocations::prepare(gvl, options.config.mode)?;
         // The last call of Ruby: from here on nobody else runs, and the Threads found stay alive.
-        let others = if options.config.mode.is_timed() && options.config.threads == Threads::All {
-            threads::others(starter)?
-        } else {
-            Vec::new()
+        let sampled = match options.config.threads {
+            _ if !options.config.mode.is_timed() => Vec::new(),
+            Threads::All => threads::all(starter)?,
+            Threads::Starter => vec![starter],
         };
         let started = with(gvl, |state| {
             // The calls above may have let another thread start a profile.
@@ -83,9 +83,7 @@ unsafe extern "C" fn start(argc: i32, argv: *const VALUE, _: VALUE) -> VALUE {
                 pseudo_root: state.pseudo_root,
                 pauses: thread_events::KNOWN,
             };
-            state
-                .session
-                .start(options.config, facts, starter, &others)?;
+            state.session.start(options.config, facts, &sampled)?;
             if options.config.mode.is_timed() {
                 // Before anybody else can have the GVL.
                 thread_events::watch();

@@ -29,9 +29,9 @@ pub fn current() -> ThreadIdentity {
     }
 }
 
-/// Every other living thread that has a native thread of its own. Under M:N scheduling only the main
-/// thread does.
-pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
+/// Every living thread that has a native thread of its own, the calling one first. Under M:N scheduling only the main
+/// thread and, as long as this call, the caller do.
+pub fn all(caller: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
     // SAFETY: the class is there since boot.
     let class = unsafe { rb_sys::rb_cThread };
     let list = if m_n_threads() {
@@ -44,6 +44,9 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
         try_call(class, c"list", &[])?
     };
     let mut found = Vec::new();
+    if !is_left_out(caller.thread)? {
+        found.push(caller);
+    }
     let mut index = 0;
     loop {
         // SAFETY: reads an element, or nil beyond the end; `list` stays on this stack.
@@ -52,12 +55,12 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
             return Ok(found);
         }
         index += 1;
-        if thread == starter.thread {
+        if thread == caller.thread {
             continue;
         }
         let id = try_call(thread, c"native_thread_id", &[])?;
         if id == NIL {
-            // Not begun yet; its THREAD_BEGIN will tell. Or it says so to be left out, as the agent's own does.
+            // Not begun yet, and its THREAD_BEGIN will tell; or left out.
             continue;
         }
         let mut tid = 0;
@@ -87,6 +90,13 @@ pub fn others(starter: ThreadIdentity) -> Result<Vec<ThreadIdentity>, Failure> {
             }),
         });
     }
+}
+
+/// Whether a running thread is not to be sampled: it says that it has no native thread, as the agent's own does.
+fn is_left_out(thread: VALUE) -> Result<bool, Failure> {
+    // SAFETY: an object's class, and a class that is there since boot.
+    let plain = unsafe { rb_sys::rb_obj_class(thread) == rb_sys::rb_cThread };
+    Ok(!plain && try_call(thread, c"native_thread_id", &[])? == NIL)
 }
 
 /// The main thread's id, which is told as `told`. In a forked child Ruby 3.1 goes on telling the id that the thread
@@ -138,6 +148,10 @@ unsafe extern "C" fn on_event(event: rb_event_flag_t, _: VALUE, _: VALUE, _: ID,
         let thread = current();
         let ends = event != rb_sys::RUBY_EVENT_THREAD_BEGIN;
         let name = if ends { name_of(thread.thread) } else { None };
+        // What it raises is its own affair, and no reason to leave it out.
+        if !ends && is_left_out(thread.thread).unwrap_or(false) {
+            return;
+        }
         state::with(gvl, |state| {
             if ends {
                 state.session.thread_died(thread, name);

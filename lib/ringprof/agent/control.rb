@@ -20,7 +20,7 @@ module RingProf
     # Its file is for the user alone (mode 0600). The thread that serves it is not sampled.
     class Control
       # The core asks every Thread for its native id, to know whom to signal, and passes over those that
-      # have none yet. That it has none is all that this one says of itself.
+      # have none yet. That it has none is all that this one says of itself, and it may start a profile.
       class Unsampled < Thread
         # @return [nil]
         def native_thread_id
@@ -45,8 +45,7 @@ module RingProf
         @own = own
       end
 
-      # Listens, from a thread of its own. When it comes back that thread runs: one that is not begun yet
-      # would be sampled.
+      # Listens, from a thread of its own.
       #
       # @return [void]
       # @raise [SystemCallError, Error, ArgumentError]
@@ -54,14 +53,9 @@ module RingProf
         @path = path
         @server = listen
         @process = Process.pid
-        begun = Queue.new
-        thread = Unsampled.new do
-          begun << true
-          serve
-        end
+        thread = Unsampled.new { serve }
         thread.name = "ringprof control"
         thread.report_on_exception = false
-        begun.pop
       end
 
       # Takes the file away, and answers nobody any more. The thread ends with the process.

@@ -42,7 +42,7 @@ module RingProf
       # @return [Boolean] false when one runs already
       # @raise [Error, ArgumentError] when it cannot be started
       def start
-        alone { aside { begin_part } && @recording = true }
+        alone { begin_part && @recording = true }
       end
 
       # Ends the profile and writes it.
@@ -165,7 +165,7 @@ module RingProf
       # @return [Hash] what was recorded
       def renew
         needs_one
-        part, stats = aside { swap }
+        part, stats = keep_the_gvl { swap }
         raise Error, TAKEN unless part
 
         keep(part, stats)
@@ -181,18 +181,14 @@ module RingProf
         part
       end
 
-      # Who starts a profile is sampled, and the thread of the control socket is not to be: this is left to
-      # a thread that ends at once.
-      def aside(&block)
-        return yield if Thread.current == Thread.main
-
-        thread = Thread.new do
-          # Once it has the GVL it keeps it: the end of a time slice in here would let the program run unseen.
-          Thread.current.priority = 3
-          block.call
-        end
-        thread.report_on_exception = false
-        thread.value
+      # The GVL is kept meanwhile: the end of a time slice in here would let the program run unseen.
+      def keep_the_gvl
+        thread = Thread.current
+        priority = thread.priority
+        thread.priority = 3
+        yield
+      ensure
+        thread.priority = priority
       end
 
       def begin_part
