@@ -123,21 +123,25 @@ class WorkerThreadsTest < RingProf::TestCase
   # What serves the profiler itself: it starts a profile, works, and is born while one runs.
   def test_a_thread_that_tells_of_no_native_thread_is_left_out
     quiet = Class.new(Thread) { def native_thread_id = nil }
-    sampled = Thread.list.size
-    quiet.new { RingProf.start(mode: :wall, interval: 1000, threads: :all) && first_job(0.1) }.join
-    quiet.new { first_job(0.1) }.join
+    own_id = -> { Thread.instance_method(:native_thread_id).bind_call(Thread.current) }
+    ids = []
+    quiet.new { RingProf.start(mode: :wall, interval: 1000, threads: :all) && first_job(0.1) && ids << own_id.call }.join
+    quiet.new { first_job(0.1) && ids << own_id.call }.join
     second_job(0.1)
     RingProf.stop
     results = RingProf.results
     assert_valid_results(results)
-    assert_equal sampled, results[:threads].size
+    assert_equal [Integer, Integer], ids.map(&:class)
+    assert_empty ids & results[:threads].map { |thread| thread[:native_id] }
     refute(results[:frames].any? { |_id, frame| frame[:name].end_with?("#first_job") })
+    assert(results[:frames].any? { |_id, frame| frame[:name].end_with?("#second_job") })
   end
 
   private
 
   def first_job(seconds)
     burn_cpu(seconds)
+    true
   end
 
   def second_job(seconds)
