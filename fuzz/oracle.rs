@@ -65,10 +65,10 @@ impl Oracle {
         let has_cpu = header >> 21 & 1 == 1;
         // Header, time, and the weight by the CPU clock where there is one.
         let fixed = 2 + usize::from(has_cpu);
-        let numbered = kind == 4 || (kind == 3 && words.len() == fixed + 1);
+        let numbered = matches!(kind, 4 | 6) || (kind == 3 && words.len() == fixed + 1);
         let frames = fixed + usize::from(numbered);
         let fits = match kind {
-            1 | 4 => (frames..=4100).contains(&words.len()),
+            1 | 4 | 6 => (frames..=4100).contains(&words.len()),
             2 | 3 | 5 => words.len() == frames,
             _ => false,
         };
@@ -81,9 +81,18 @@ impl Oracle {
             0
         };
         match kind {
-            1 => {
+            1 | 6 => {
+                let mut stack = decode(&words[frames..])?;
+                if kind == 6 {
+                    let before = &self.last.as_ref()?.stack;
+                    let kept = usize::try_from(words[2]).ok()?;
+                    stack.extend_from_slice(&before[before.len().checked_sub(kept)?..]);
+                    if stack.len() > 2048 {
+                        return None;
+                    }
+                }
                 let last = Last {
-                    stack: decode(&words[frames..])?,
+                    stack,
                     truncated: header >> 5 & 1 == 1,
                     of_a_thread: slot != 0xFFFF,
                 };

@@ -25,6 +25,7 @@ AGAIN = 2
 GC_KIND = 3
 CAUSE = 4
 REST = 5
+DELTA = 6
 LEAF = frame(8, 1)
 ROOT = frame(16, 7)
 
@@ -42,6 +43,9 @@ SEEDS = {
   cause: [steer, header(GC_KIND, words: 3, phase: 1), 1000, 77, header(CAUSE, words: 5, weight: 3), 1001, 77, LEAF, ROOT, header(GC_KIND, words: 3, phase: 2), 1002, 77],
   both_clocks: [steer | (1 << 63), header(STACK, words: 4, cpu: 1), 1000, 2, LEAF, header(AGAIN, words: 3, cpu: 1, state: 1), 1001, 1],
   shared_roots: [steer, header(STACK, words: 4), 1000, LEAF, ROOT, header(STACK, words: 4), 900, frame(8, 2), ROOT],
+  delta: [steer, header(STACK, words: 5), 1000, LEAF, ROOT, ROOT, header(DELTA, words: 4), 1001, 2, frame(8, 2), header(DELTA, words: 3), 1002, 1],
+  delta_of_nothing: [steer, header(DELTA, words: 4), 1000, 1, LEAF],
+  delta_of_more: [steer, header(STACK, words: 3), 1000, LEAF, header(DELTA, words: 4), 1001, 2, LEAF],
   in_small_parts: [steer(chunk: 2), header(STACK), 1000, header(AGAIN, weight: 2), 1001, header(AGAIN), 1002],
   deepest: [steer(repeats: 2047), header(STACK, words: 2050), 1000, LEAF],
   too_deep: [steer(repeats: 2048), header(STACK, words: 2051), 1000, LEAF],

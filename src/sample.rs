@@ -8,7 +8,8 @@
 //! | 1 | time of the tick: `CLOCK_MONOTONIC` in ns |
 //! | next | number of the collection ([`Kind::Gc`] and [`Kind::Cause`], where it is known) |
 //! | next | weight by the CPU clock ([`Header::has_cpu`]) |
-//! | next… | frames, leaf first (only for [`Kind::Stack`] and [`Kind::Cause`]) |
+//! | next | number of frames at the root side that are those of the stack before it ([`Kind::Delta`]) |
+//! | next… | frames, leaf first ([`Kind::Stack`], [`Kind::Cause`]; of a [`Kind::Delta`] those that are not the stack's before it) |
 //!
 //! A frame is one word, `frame | line << 48`, where it fits. A line of 0xFFFF or more, a negative
 //! line, or a frame wider than 48 bits is written as two words: the low 48 bits of the frame under
@@ -50,7 +51,7 @@ const LINE_ESCAPE: u64 = 0xFFFF;
 pub enum Kind {
     /// A whole Ruby stack follows.
     Stack = 1,
-    /// The same stack as the stack record before this one in the ring; no frames follow.
+    /// The same stack as the stack record ([`Kind::Stack`] or [`Kind::Delta`]) before this one in the ring; no frames follow.
     Again = 2,
     /// A tick inside garbage collection; [`Header::phase`] says which part of it.
     Gc = 3,
@@ -59,6 +60,8 @@ pub enum Kind {
     Cause = 4,
     /// The last stack of this record's own thread again, whatever other threads recorded since.
     Rest = 5,
+    /// A stack that has its root side in common with the stack record before this one in the ring, whoever recorded that.
+    Delta = 6,
 }
 
 /// What a thread was doing.
@@ -219,6 +222,7 @@ impl Header {
             3 => Some(Kind::Gc),
             4 => Some(Kind::Cause),
             5 => Some(Kind::Rest),
+            6 => Some(Kind::Delta),
             _ => None,
         }
     }
@@ -239,11 +243,17 @@ impl Header {
         self.0 & CPU_BIT != 0
     }
 
-    /// Words before the frames of a [`Kind::Stack`] or [`Kind::Cause`].
+    /// Whether frames follow.
+    #[must_use]
+    pub const fn has_frames(self) -> bool {
+        matches!(self.kind(), Some(Kind::Stack | Kind::Cause | Kind::Delta))
+    }
+
+    /// Words before the frames, where there are any.
     #[must_use]
     pub const fn words_before_frames(self) -> usize {
-        let collection = matches!(self.kind(), Some(Kind::Cause)) as usize;
-        FIXED_WORDS + collection + self.has_cpu() as usize
+        let one_more = matches!(self.kind(), Some(Kind::Cause | Kind::Delta)) as usize;
+        FIXED_WORDS + one_more + self.has_cpu() as usize
     }
 
     /// Phase of GC ([`Kind::Gc`] only).

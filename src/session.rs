@@ -20,7 +20,7 @@ use crate::config::{Config, Mode, Threads, TickChoice};
 use crate::drain::{Corrupt, NoMemory, Options, Profile, Tables};
 use crate::ring::{self, Consumer, Producer};
 use crate::roster::{Person, Roster};
-use crate::sample::{Frames, Header, Kind, State, MAX_RECORD_WORDS, MAX_WEIGHT, NO_SLOT};
+use crate::sample::{Frames, Header, State, MAX_RECORD_WORDS, MAX_WEIGHT, NO_SLOT};
 use std::ffi::c_void;
 use std::io;
 use std::ops::ControlFlow;
@@ -308,6 +308,8 @@ impl Session {
             pseudo_root: facts.pseudo_root,
             #[cfg(feature = "testing")]
             skip_preflight: self.shared.testing.skip_preflight(),
+            #[cfg(feature = "testing")]
+            check_walks: self.shared.testing.check_walks(),
         };
         let writer = Writer::new(idle.producer, idle.scratch, plan);
         // SAFETY: (I1) under the GVL, and the gate has been closed and vacant since stop (or birth).
@@ -935,7 +937,8 @@ impl Session {
         if let Some(consumer) = &self.consumer {
             consumer.peek(record_words, |record| {
                 let header = Header(record.get(0));
-                if matches!(header.kind(), Some(Kind::Stack | Kind::Cause)) {
+                // What a Delta has of the stack before it is in the ring before it, or in the tables.
+                if header.has_frames() {
                     for frame in Frames::new(record.words().skip(header.words_before_frames())) {
                         visit(frame.frame);
                     }

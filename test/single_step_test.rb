@@ -76,10 +76,18 @@ class SingleStepTest < RingProf::TestCase
       skip "stacks are not walked in the handler here: #{outcome.stats[:postponed_because]}" if outcome.stats[:capture] != :direct
 
       assert_accounted(outcome.instructions, outcome.stats, threads: script == "threads")
+      assert_walks(outcome.walks)
       assert_valid_results(outcome.results)
       assert_equal outcome.stats[:missed_samples], outcome.results[:missed_samples]
       tell(script, outcome)
     end
+  end
+
+  # Between two instructions little changes, so most walks are short; and each is what a whole one is.
+  def assert_walks(walks)
+    whole, short, wrong = walks
+    assert_equal 0, wrong, "walks that were cut short wrongly, of #{short}"
+    assert_operator short, :>, whole
   end
 
   def assert_accounted(instructions, stats, threads:)

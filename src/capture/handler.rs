@@ -214,14 +214,16 @@ impl Shared {
                     let layout = (!plan.skip_preflight).then_some(layout);
                     #[cfg(not(feature = "testing"))]
                     let layout = Some(layout);
-                    if let Some(layout) = layout {
+                    let found = match layout {
                         // SAFETY: (I6) the block's thread is this thread, and GC marks its Thread.
-                        if unsafe { preflight::check(layout, block.vm_thread()) }.is_err() {
-                            return Outcome::Torn;
-                        }
-                    }
+                        Some(layout) => match unsafe { writer.check(layout, block.vm_thread()) } {
+                            Ok(found) => found,
+                            Err(_) => return Outcome::Torn,
+                        },
+                        None => None,
+                    };
                     // SAFETY: (I6) the pre-flight has passed and GC is not running.
-                    let outcome = unsafe { writer.walk(&self.hooks, mark) };
+                    let outcome = unsafe { writer.walk(&self.hooks, found, mark) };
                     let asleep = !running && !ran && outcome == Outcome::Recorded;
                     // Relaxed: a hint for the tick thread.
                     block
@@ -388,6 +390,8 @@ impl Shared {
         self.counters
             .high_water_words
             .raise_to(writer.used() as u64);
+        #[cfg(feature = "testing")]
+        self.testing.add_walks(writer.take_walks());
     }
 
     /// The safepoint that a tick waited for: walks the stack of `thread`, the current Thread.
@@ -445,7 +449,7 @@ impl Shared {
             Outcome::Early
         } else {
             // SAFETY: (I6) a safepoint: every stack is whole and GC is not running.
-            unsafe { writer.walk(&self.hooks, mark) }
+            unsafe { writer.walk(&self.hooks, None, mark) }
         };
         if outcome.settles_time() {
             block.credit(writer.plan.interval_ns, weight, cpu);
@@ -468,6 +472,7 @@ impl Shared {
         let outcome = unsafe {
             writer.walk(
                 &self.hooks,
+                None,
                 Mark {
                     slot,
                     time: clock::monotonic(),

@@ -56,6 +56,7 @@ pub mod scratch;
 #[allow(clippy::disallowed_macros, reason = "runs in start and stop")]
 pub mod signal;
 pub mod tick;
+pub mod trail;
 pub mod vm_hooks;
 pub mod writer;
 
@@ -512,7 +513,7 @@ pub struct Standing {
 /// Switches of the test build.
 #[cfg(feature = "testing")]
 pub mod testing {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// See the fields' setters.
     #[derive(Debug, Default)]
@@ -522,6 +523,8 @@ pub mod testing {
         hold_drains: AtomicBool,
         plant_panic: AtomicBool,
         plant_allocation: AtomicBool,
+        check_walks: AtomicBool,
+        walks: [AtomicU64; 3],
     }
 
     impl Switches {
@@ -585,6 +588,34 @@ pub mod testing {
             if self.plant_allocation.load(Ordering::Relaxed) {
                 drop(std::hint::black_box(Box::new(0_u64)));
             }
+        }
+
+        /// Makes the next profile hold each walk that was cut short against a whole one.
+        pub fn set_check_walks(&self, on: bool) {
+            // Relaxed: read at start.
+            self.check_walks.store(on, Ordering::Relaxed);
+        }
+
+        /// Whether the next profile does so.
+        #[must_use]
+        pub fn check_walks(&self) -> bool {
+            // Relaxed: as above.
+            self.check_walks.load(Ordering::Relaxed)
+        }
+
+        /// Adds to the walks that were whole, that were cut short, and that were so wrongly.
+        pub(crate) fn add_walks(&self, walks: [u64; 3]) {
+            for (sum, more) in self.walks.iter().zip(walks) {
+                // Relaxed: a figure.
+                sum.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+
+        /// Takes those three figures.
+        #[must_use]
+        pub fn take_walks(&self) -> [u64; 3] {
+            // Relaxed: as above.
+            [0, 1, 2].map(|kind| self.walks[kind].swap(0, Ordering::Relaxed))
         }
 
         /// Whether the next profile walks without the pre-flight.

@@ -132,12 +132,14 @@ impl Shared {
         if unsafe { (self.hooks.during_gc)() } != 0 {
             return Outcome::InGc;
         }
-        if let Capture::Direct(layout) = plan.capture {
+        let found = match plan.capture {
             // SAFETY: (I6) the block's thread is this thread, and GC marks its Thread.
-            if unsafe { preflight::check(layout, block.vm_thread()) }.is_err() {
-                return Outcome::Torn;
-            }
-        }
+            Capture::Direct(layout) => match unsafe { writer.check(layout, block.vm_thread()) } {
+                Ok(found) => found,
+                Err(_) => return Outcome::Torn,
+            },
+            Capture::Postponed => None,
+        };
         let cpu_now = || reading.unwrap_or_else(clock::thread_cpu);
         let mut parts = [(0, State::Running); 3];
         // Relaxed, here and below: only this thread touches it while the gate is open.
@@ -182,7 +184,7 @@ impl Shared {
                 outcome = if outcome == Outcome::Paused {
                     // SAFETY: (I6) the pre-flight has passed, or the thread is at a safepoint: it has
                     // given the GVL up; and GC is not running, or waits for the seat.
-                    unsafe { writer.walk(&self.hooks, mark) }
+                    unsafe { writer.walk(&self.hooks, found, mark) }
                 } else {
                     writer.again(mark)
                 };

@@ -55,6 +55,9 @@ pub struct Plan {
     /// Walk without the pre-flight: shows in a test what it is good for.
     #[cfg(feature = "testing")]
     pub skip_preflight: bool,
+    /// Hold each walk that was cut short against a whole one.
+    #[cfg(feature = "testing")]
+    pub check_walks: bool,
 }
 
 impl Plan {

@@ -11,6 +11,7 @@
 //! [`self_test`]; if that fails, capture moves to safepoints.
 
 use super::probe::Probe;
+use super::trail::{Found, Step, Trail};
 use super::vm_hooks::VmHooks;
 use crate::sample::MAX_DEPTH;
 
@@ -62,6 +63,10 @@ const FLAG_FIXNUM: usize = 1;
 /// A dummy frame at the root: `VM_FRAME_MAGIC_DUMMY`, its Fixnum bit included.
 const MAGIC_MASK: usize = 0x7fff_0001;
 const MAGIC_DUMMY: usize = 0x7999_0001;
+/// A call of a C function: `VM_FRAME_MAGIC_CFUNC`, alike.
+const MAGIC_CFUNC: usize = 0x5555_0001;
+/// Bytes before an environment's flags word where its method entry is (`VM_ENV_DATA_INDEX_ME_CREF`).
+const ENTRY: usize = 16;
 /// Most parents that an environment may have before the chain counts as a cycle.
 const MAX_HOPS: usize = 4096;
 
@@ -87,6 +92,55 @@ pub struct Walkable {
     pub last_flags: usize,
     /// Its iseq, 0 if it has none. The root's dummy frame has one on the main thread.
     pub last_iseq: usize,
+}
+
+/// Who looks at the control frames along with the check.
+trait Companion {
+    /// The look begins: end of the stack, and number of control frames.
+    fn begin(&mut self, end: usize, depth: usize);
+
+    /// The next control frame towards the root, its flags word, and its local environment.
+    ///
+    /// # Safety
+    /// The environment was just checked.
+    unsafe fn frame(&mut self, pc: usize, iseq: usize, ep: usize, flags: usize, local: usize);
+}
+
+impl Companion for () {
+    fn begin(&mut self, _: usize, _: usize) {}
+
+    unsafe fn frame(&mut self, _: usize, _: usize, _: usize, _: usize, _: usize) {}
+}
+
+/// A trail, with the VM's outermost pseudo frame.
+struct Along<'a> {
+    trail: &'a mut Trail,
+    pseudo_root: usize,
+}
+
+impl Companion for Along<'_> {
+    #[inline(always)]
+    fn begin(&mut self, end: usize, depth: usize) {
+        self.trail.begin(end, depth);
+    }
+
+    #[inline(always)]
+    unsafe fn frame(&mut self, pc: usize, iseq: usize, ep: usize, flags: usize, local: usize) {
+        let gives_frame = match flags & MAGIC_MASK {
+            MAGIC_DUMMY => iseq != 0 && iseq == self.pseudo_root,
+            MAGIC_CFUNC => true,
+            _ => pc != 0 && iseq != 0,
+        };
+        // SAFETY: (I6) a whole environment has three words up to its flags.
+        let entry = unsafe { Trusted.word(local - ENTRY, 0) }.unwrap_or_default();
+        let step = Step {
+            pc,
+            iseq,
+            environment: ep,
+            entry,
+        };
+        self.trail.step(step, gives_frame);
+    }
 }
 
 /// How words of the VM are read.
@@ -168,7 +222,36 @@ pub unsafe fn runs_jobs(thread_ec: usize, thread: usize) -> bool {
 #[inline]
 pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
     // SAFETY: the caller's promise.
-    unsafe { look(&Trusted, layout, thread) }
+    unsafe { look(&Trusted, layout, thread, &mut ()) }
+}
+
+/// The same, and what of the stack is as `trail` has it: that is what it has from now on. `None` if the stack is too deep
+/// for that. `pseudo_root` is the VM's outermost pseudo frame, or 0.
+///
+/// # Errors
+/// As [`check`]; the trail is then forgotten.
+///
+/// # Safety
+/// As for [`check`].
+#[inline]
+pub unsafe fn check_along(
+    layout: Layout,
+    thread: usize,
+    trail: &mut Trail,
+    pseudo_root: u64,
+) -> Result<Option<Found>, Torn> {
+    let mut along = Along {
+        trail,
+        pseudo_root: pseudo_root as usize,
+    };
+    // SAFETY: the caller's promise.
+    match unsafe { look(&Trusted, layout, thread, &mut along) } {
+        Ok(_) => Ok(trail.end()),
+        Err(torn) => {
+            trail.forget();
+            Err(torn)
+        }
+    }
 }
 
 /// The check, by way of `memory`.
@@ -176,7 +259,12 @@ pub unsafe fn check(layout: Layout, thread: usize) -> Result<Walkable, Torn> {
 /// # Safety
 /// As for [`check`], unless `memory` reads anything.
 #[inline(always)]
-unsafe fn look(memory: &impl Memory, layout: Layout, thread: usize) -> Result<Walkable, Torn> {
+unsafe fn look(
+    memory: &impl Memory,
+    layout: Layout,
+    thread: usize,
+    companion: &mut impl Companion,
+) -> Result<Walkable, Torn> {
     if thread == 0 || thread & 7 != 0 {
         return Err(Torn::NoStack);
     }
@@ -215,6 +303,7 @@ unsafe fn look(memory: &impl Memory, layout: Layout, thread: usize) -> Result<Wa
         last_flags: 0,
         last_iseq: 0,
     };
+    companion.begin(end, (end - first) / layout.frame_size);
     let mut frame = first;
     // The walk stops after MAX_DEPTH + 1 frames, so what lies below is of no interest.
     while frame < end && seen.ruby_frames <= MAX_DEPTH {
@@ -231,7 +320,10 @@ unsafe fn look(memory: &impl Memory, layout: Layout, thread: usize) -> Result<Wa
         };
         // SAFETY: (I6) `ep` is the environment of a frame that the VM has pushed: it stores `ep`
         // before it publishes the frame.
-        seen.last_flags = unsafe { check_environment(memory, ep, layout.local_flag)? };
+        let (flags, local) = unsafe { check_environment(memory, ep, layout.local_flag)? };
+        // SAFETY: (I6) it was just checked.
+        unsafe { companion.frame(pc, iseq, ep, flags, local) };
+        seen.last_flags = flags;
         seen.last_iseq = iseq;
         seen.control_frames += 1;
         if pc != 0 && iseq != 0 {
@@ -243,7 +335,7 @@ unsafe fn look(memory: &impl Memory, layout: Layout, thread: usize) -> Result<Wa
 }
 
 /// Follows an environment chain up to its local one, as the VM's lookup of the method entry does.
-/// Returns the flags word of the first link.
+/// Returns the flags word of the first link, and the last link.
 ///
 /// # Safety
 /// `ep` is 0, misaligned, or the environment of a frame on the calling thread's VM stack, unless
@@ -253,7 +345,7 @@ unsafe fn check_environment(
     memory: &impl Memory,
     mut ep: usize,
     local_flag: usize,
-) -> Result<usize, Torn> {
+) -> Result<(usize, usize), Torn> {
     let mut first_flags = None;
     for _ in 0..MAX_HOPS {
         if ep == 0 || ep & 7 != 0 {
@@ -263,7 +355,7 @@ unsafe fn check_environment(
         // a torn link is seen by its flags before it's followed.
         let flags = unsafe { memory.word(ep, 0) }.ok_or(Torn::WildEnvironment)?;
         if flags & (FLAG_FIXNUM | local_flag) == FLAG_FIXNUM | local_flag {
-            return Ok(first_flags.unwrap_or(flags));
+            return Ok((first_flags.unwrap_or(flags), ep));
         }
         if flags & FLAG_FIXNUM == 0 {
             return Err(Torn::WildEnvironment);
@@ -295,7 +387,7 @@ pub unsafe fn self_test(
         return false;
     }
     // SAFETY: the caller's promise.
-    let seen = Probe::new().and_then(|probe| unsafe { look(&probe, layout, thread) }.ok());
+    let seen = Probe::new().and_then(|probe| unsafe { look(&probe, layout, thread, &mut ()) }.ok());
     let Some(seen) = seen else {
         return false;
     };
@@ -423,7 +515,7 @@ mod tests {
         let fake = FakeThread::new();
         let probe = Probe::new().expect("a pipe");
         // SAFETY: a probe reads anything.
-        let look = |layout| unsafe { look(&probe, layout, fake.thread.as_ptr() as usize) };
+        let look = |layout| unsafe { look(&probe, layout, fake.thread.as_ptr() as usize, &mut ()) };
         assert_eq!(look(LAYOUT), fake.check());
         let mut fake = FakeThread::new();
         fake.thread[0] = 8;
@@ -434,7 +526,8 @@ mod tests {
                 ..LAYOUT
             };
             // SAFETY: as above.
-            let seen = unsafe { super::look(&probe, layout, fake.thread.as_ptr() as usize) };
+            let seen =
+                unsafe { super::look(&probe, layout, fake.thread.as_ptr() as usize, &mut ()) };
             assert_eq!(seen, Err(torn));
         }
     }

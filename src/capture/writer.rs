@@ -1,9 +1,11 @@
 //! The producer's side: walks a stack, packs it, writes the record. Reached only with the seat (I1).
 
 use super::plan::Plan;
+use super::preflight::{self, Layout, Torn};
 use super::scratch::{Scratch, WALK_LIMIT};
+use super::trail::Found;
 use super::vm_hooks::VmHooks;
-use crate::ring::Producer;
+use crate::ring::{Position, Producer};
 use crate::sample::{
     FrameLine, GcCause, GcPhase, Header, Kind, State, FIXED_WORDS, MAX_DEPTH, MAX_WEIGHT, NO_SLOT,
 };
@@ -60,13 +62,28 @@ pub struct Mark {
     pub state: State,
 }
 
-/// The stack record that an `Again` would refer to: the last one in the ring.
+/// The stack record that an `Again` or a `Delta` would refer to: the last one in the ring (I15). Its frames are alive and in
+/// place for as long as it is that, for they are in the ring, or in tables that live as long as this writer (I7).
 #[derive(Clone, Copy, Debug)]
 struct Last {
     slot: u16,
-    len: usize,
+    depth: usize,
+    /// Frames at the root that the VM gave and that are not recorded.
+    dropped: usize,
     truncated: bool,
 }
+
+/// A stack that was walked: so many frames of the last one at the root side, and so many of the scratch at the leaf side.
+#[derive(Clone, Copy, Debug)]
+struct Walked {
+    kept: usize,
+    leaf: usize,
+    dropped: usize,
+    truncated: bool,
+}
+
+/// Frames that two stacks must have in common at the root side for the word that says so.
+const WORTH_SHARING: usize = 2;
 
 /// The producer and all that it needs to write a record.
 #[derive(Debug)]
@@ -76,6 +93,8 @@ pub struct Writer {
     producer: Producer,
     scratch: Scratch,
     last: Option<Last>,
+    /// Where the ring's last whole stack is.
+    whole: Option<Position>,
     /// Stacks that were folded, not yet in the ring: weight 0 if there are none.
     owed: Mark,
     missed: u64,
@@ -83,6 +102,9 @@ pub struct Writer {
     used: usize,
     /// Number of the last collection whose cause was written.
     collection: u64,
+    /// Walks that were whole, that were cut short, and that were so wrongly.
+    #[cfg(feature = "testing")]
+    walks: [u64; 3],
 }
 
 impl Writer {
@@ -94,11 +116,14 @@ impl Writer {
             producer,
             scratch,
             last: None,
+            whole: None,
             owed: Mark::default(),
             missed: 0,
             written: 0,
             used: 0,
             collection: 0,
+            #[cfg(feature = "testing")]
+            walks: [0; 3],
         }
     }
 
@@ -123,26 +148,132 @@ impl Writer {
         std::mem::take(&mut self.missed)
     }
 
-    /// Walks the calling thread's stack and records it. Async-signal-safe.
+    /// The pre-flight of the calling thread's stack, and what of it is as it was when it was recorded last.
+    /// Async-signal-safe.
+    ///
+    /// # Errors
+    /// The stack must not be walked.
+    ///
+    /// # Safety
+    /// As for [`preflight::check`].
+    #[inline]
+    pub unsafe fn check(&mut self, layout: Layout, thread: usize) -> Result<Option<Found>, Torn> {
+        let trail = &mut self.scratch.trail;
+        // SAFETY: the caller's promise.
+        unsafe { preflight::check_along(layout, thread, trail, self.plan.pseudo_root) }
+    }
+
+    /// Walks the calling thread's stack and records it; of what was `found` by [`Writer::check`] only what has changed.
+    /// Async-signal-safe.
     ///
     /// # Safety
     /// The calling thread runs Ruby, its stack was found walkable, and no GC moves objects.
     #[inline]
-    pub unsafe fn walk(&mut self, hooks: &VmHooks, mark: Mark) -> Outcome {
+    pub unsafe fn walk(&mut self, hooks: &VmHooks, found: Option<Found>, mark: Mark) -> Outcome {
+        // SAFETY: the caller's promise.
+        let short = found.and_then(|found| unsafe { self.walk_short(hooks, found, mark.slot) });
+        let walked = short.or_else(|| {
+            // SAFETY: the caller's promise.
+            let walked = unsafe { self.ask(hooks, WALK_LIMIT) };
+            #[cfg(feature = "testing")]
+            {
+                self.walks[0] += 1;
+            }
+            let counted_right = found.is_some_and(|found| found.total == walked);
+            self.scratch.trail.trust(counted_right);
+            self.measure(walked)
+        });
+        let outcome = match walked {
+            // SAFETY: (I7) the VM wrote these frames just now.
+            Some(walked) => unsafe { self.write_stack(walked, mark) },
+            None => Outcome::NoFrames,
+        };
+        // What is remembered must be what the last record in the ring means.
+        if found.is_none() || !matches!(outcome, Outcome::Recorded | Outcome::Folded) {
+            self.scratch.trail.forget();
+        }
+        outcome
+    }
+
+    /// Asks the VM for the frames that have changed, and for one more: if that is not the one that is expected there, or
+    /// if there is nothing to go by, `None`.
+    ///
+    /// # Safety
+    /// As for [`Writer::walk`].
+    #[inline]
+    unsafe fn walk_short(&mut self, hooks: &VmHooks, found: Found, slot: u16) -> Option<Walked> {
+        let last = self
+            .last
+            .filter(|last| last.slot == slot && !last.truncated)?;
+        let Found { changed, total } = found;
+        let kept = (total - changed).checked_sub(last.dropped)?;
+        if kept == 0 || kept > last.depth || total > MAX_DEPTH {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let walked = unsafe { self.ask(hooks, changed + 1) };
+        if walked != changed + 1 || self.scratch.walk.at(changed) != self.scratch.last.at(kept - 1)
+        {
+            return None;
+        }
+        let short = Walked {
+            kept,
+            leaf: changed,
+            dropped: last.dropped,
+            truncated: false,
+        };
+        #[cfg(feature = "testing")]
+        {
+            // SAFETY: the caller's promise.
+            let right = !self.plan.check_walks || unsafe { self.is_whole(hooks, short) };
+            self.walks[1 + usize::from(!right)] += 1;
+        }
+        Some(short)
+    }
+
+    /// Whether a whole walk gives the same.
+    ///
+    /// # Safety
+    /// As for [`Writer::walk`].
+    #[cfg(feature = "testing")]
+    unsafe fn is_whole(&mut self, hooks: &VmHooks, short: Walked) -> bool {
+        std::mem::swap(&mut self.scratch.walk, &mut self.scratch.whole);
+        // SAFETY: the caller's promise.
+        let walked = unsafe { self.ask(hooks, WALK_LIMIT) };
+        std::mem::swap(&mut self.scratch.walk, &mut self.scratch.whole);
+        let Scratch {
+            walk, last, whole, ..
+        } = &self.scratch;
+        let Walked { kept, leaf, .. } = short;
+        let shared = (0..kept).all(|place| whole.at(leaf + kept - 1 - place) == last.at(place));
+        walked == leaf + kept + short.dropped
+            && shared
+            && (0..leaf).all(|place| whole.at(place) == walk.at(place))
+    }
+
+    /// What the VM gives of the calling thread's stack, into the scratch: so many frames at most.
+    ///
+    /// # Safety
+    /// As for [`Writer::walk`].
+    #[inline]
+    unsafe fn ask(&mut self, hooks: &VmHooks, limit: usize) -> usize {
+        let limit = limit.min(WALK_LIMIT);
         // SAFETY: (I6) the caller's promise; both buffers have WALK_LIMIT entries.
         let walked = unsafe {
             (hooks.profile_frames)(
                 0,
-                WALK_LIMIT as c_int,
-                self.scratch.frames.as_mut_ptr(),
-                self.scratch.lines.as_mut_ptr(),
+                limit as c_int,
+                self.scratch.walk.frames.as_mut_ptr(),
+                self.scratch.walk.lines.as_mut_ptr(),
             )
         };
-        // SAFETY: (I7) the VM wrote these frames just now.
-        match unsafe { self.take_walk(walked) } {
-            Ok((len, truncated)) => self.write_stack(len, truncated, mark),
-            Err(outcome) => outcome,
-        }
+        usize::try_from(walked).unwrap_or(0).min(limit)
+    }
+
+    /// Takes those three figures.
+    #[cfg(feature = "testing")]
+    pub(super) fn take_walks(&mut self) -> [u64; 3] {
+        std::mem::take(&mut self.walks)
     }
 
     /// Walks the stack of another thread, which is off the GVL, and records it.
@@ -159,39 +290,33 @@ impl Writer {
                 thread,
                 0,
                 WALK_LIMIT as c_int,
-                self.scratch.frames.as_mut_ptr(),
-                self.scratch.lines.as_mut_ptr(),
+                self.scratch.walk.frames.as_mut_ptr(),
+                self.scratch.walk.lines.as_mut_ptr(),
             )
         };
-        // SAFETY: (I7) the VM wrote these frames just now.
-        match unsafe { self.take_walk(walked) } {
-            Ok((len, truncated)) => self.write_stack(len, truncated, mark),
-            Err(outcome) => outcome,
+        self.scratch.trail.forget();
+        match self.measure(usize::try_from(walked).unwrap_or(0)) {
+            // SAFETY: (I7) the VM wrote these frames just now.
+            Some(walked) => unsafe { self.write_stack(walked, mark) },
+            None => Outcome::NoFrames,
         }
     }
 
-    /// Packs what a walk left in the scratch: the number of words, and whether the root is missing.
-    ///
-    /// # Safety
-    /// The VM has just written `walked` frames.
+    /// What a whole walk left in the scratch, as far as it is recorded. `None` if there is nothing to record.
     #[inline]
-    unsafe fn take_walk(&mut self, walked: c_int) -> Result<(usize, bool), Outcome> {
-        let walked = usize::try_from(walked).unwrap_or(0).min(WALK_LIMIT);
+    fn measure(&self, walked: usize) -> Option<Walked> {
         let truncated = walked > MAX_DEPTH;
-        let mut depth = walked.min(MAX_DEPTH);
-        if let Some(&root) = self.scratch.frames[..depth].last() {
-            if root != 0 && root == self.plan.pseudo_root && !truncated {
-                depth -= 1;
-            }
-        }
-        if depth == 0 {
-            return Err(Outcome::NoFrames);
-        }
-        // SAFETY: (I7) the VM wrote these VALUEs a moment ago and read each of them itself.
-        match unsafe { self.pack(depth) } {
-            Some(len) => Ok((len, truncated)),
-            None => Err(Outcome::Invalid),
-        }
+        let depth = walked.min(MAX_DEPTH);
+        let root = self.scratch.walk.frames[..depth].last();
+        let dropped =
+            !truncated && root.is_some_and(|&root| root != 0 && root == self.plan.pseudo_root);
+        let leaf = depth - usize::from(dropped);
+        (leaf > 0).then_some(Walked {
+            kept: 0,
+            leaf,
+            dropped: usize::from(dropped),
+            truncated,
+        })
     }
 
     /// The stack that was recorded a moment ago, with more time. Only after a walk that settled its time,
@@ -236,36 +361,33 @@ impl Writer {
         if collection == self.collection {
             return Outcome::Folded;
         }
-        // SAFETY: (I6) the caller's promise; both buffers have WALK_LIMIT entries.
-        let walked = unsafe {
-            (hooks.profile_frames)(
-                0,
-                WALK_LIMIT as c_int,
-                self.scratch.frames.as_mut_ptr(),
-                self.scratch.lines.as_mut_ptr(),
-            )
+        // SAFETY: the caller's promise.
+        let walked = unsafe { self.ask(hooks, WALK_LIMIT) };
+        let Some(Walked {
+            leaf, truncated, ..
+        }) = self.measure(walked)
+        else {
+            return Outcome::NoFrames;
         };
         // SAFETY: (I7) the VM wrote these frames just now.
-        match unsafe { self.take_walk(walked) } {
-            Ok((len, truncated)) => {
-                self.settle();
-                self.collection = collection;
-                mark.weight = cause as u64;
-                let collection = Some(collection);
-                self.write(Kind::Cause, GcPhase::None, truncated, collection, mark, len)
-            }
-            Err(outcome) => outcome,
-        }
+        let Some(len) = (unsafe { self.pack(leaf) }) else {
+            return Outcome::Invalid;
+        };
+        self.settle();
+        self.collection = collection;
+        mark.weight = cause as u64;
+        let collection = Some(collection);
+        self.write(Kind::Cause, GcPhase::None, truncated, collection, mark, len)
     }
 
-    /// Packs `depth` frames into the word scratch; `None` if one of them is no frame.
+    /// Packs the `depth` frames at the leaf side into the word scratch; `None` if one of them is no frame.
     ///
     /// # Safety
     /// The frames were just written by the VM's walk on this thread.
     #[inline]
     unsafe fn pack(&mut self, depth: usize) -> Option<usize> {
-        let frames = self.scratch.frames.get(..depth)?;
-        let lines = self.scratch.lines.get(..depth)?;
+        let frames = self.scratch.walk.frames.get(..depth)?;
+        let lines = self.scratch.walk.lines.get(..depth)?;
         // Two words of room for each frame: the only bound to check.
         let words = self.scratch.words.get_mut(..2 * depth)?;
         let mut len = 0;
@@ -281,28 +403,83 @@ impl Writer {
         Some(len)
     }
 
-    fn write_stack(&mut self, len: usize, truncated: bool, mark: Mark) -> Outcome {
-        let same = self.last.is_some_and(|last| {
-            last.slot == mark.slot
-                && last.len == len
+    /// # Safety
+    /// The frames of the leaf side were just written by the VM's walk.
+    unsafe fn write_stack(&mut self, walked: Walked, mark: Mark) -> Outcome {
+        let Walked {
+            kept,
+            leaf,
+            dropped,
+            truncated,
+        } = walked;
+        let depth = kept + leaf;
+        let mut shared = kept;
+        if let Some(last) = self.last {
+            let Scratch {
+                walk, last: before, ..
+            } = &self.scratch;
+            shared += walk.continues(leaf, before, kept, last.depth);
+            let same = shared == depth
+                && last.depth == depth
+                && last.slot == mark.slot
                 && last.truncated == truncated
-                && mark.slot != NO_SLOT
-                && self.scratch.words[..len] == self.scratch.last[..len]
-        });
-        if same {
-            return self.repeat(mark);
+                && mark.slot != NO_SLOT;
+            if same {
+                return self.repeat(mark);
+            }
         }
+        let whole = shared < WORTH_SHARING || !self.has_unread_whole();
+        // What is shared was found to be frames when it was written first, and has been kept alive since.
+        let news = if whole { leaf } else { depth - shared };
+        // SAFETY: (I7) the caller's promise.
+        let Some(mut len) = (unsafe { self.pack(news) }) else {
+            return Outcome::Invalid;
+        };
         self.settle();
-        let outcome = self.write(Kind::Stack, GcPhase::None, truncated, None, mark, len);
+        let begin = self.producer.position();
+        let outcome = if whole {
+            len = self.pack_last(kept, len);
+            self.write(Kind::Stack, GcPhase::None, truncated, None, mark, len)
+        } else {
+            let shared = Some(shared as u64);
+            self.write(Kind::Delta, GcPhase::None, truncated, shared, mark, len)
+        };
         if outcome == Outcome::Recorded {
-            std::mem::swap(&mut self.scratch.words, &mut self.scratch.last);
+            if whole {
+                self.whole = Some(begin);
+            }
+            let Scratch { walk, last, .. } = &mut self.scratch;
+            last.replace_leaf_side(shared, walk, depth - shared);
             self.last = Some(Last {
                 slot: mark.slot,
-                len,
+                depth,
+                dropped,
                 truncated,
             });
         }
         outcome
+    }
+
+    /// Packs the last stack's `kept` frames at the root side behind the `len` words in the word scratch, and returns
+    /// their number in all.
+    #[inline]
+    fn pack_last(&mut self, kept: usize, mut len: usize) -> usize {
+        let Scratch { last, words, .. } = &mut self.scratch;
+        for place in (0..kept).rev() {
+            let mut pair = [0; 2];
+            let used = last.at(place).encode(&mut pair);
+            words[len..len + used].copy_from_slice(&pair[..used]);
+            len += used;
+        }
+        len
+    }
+
+    /// Whether the last whole stack is in the ring still. The first stack after it was read is whole again, so that what
+    /// the drain has to forget does not spoil what comes much later.
+    #[inline]
+    fn has_unread_whole(&mut self) -> bool {
+        self.whole
+            .is_some_and(|whole| !self.producer.has_been_read(whole))
     }
 
     /// The last stack again: a record of its own while there is room, then folded.
@@ -334,24 +511,25 @@ impl Writer {
         }
     }
 
-    /// One record, with `len` words of frames out of the scratch.
+    /// One record, with `len` words of frames out of the scratch, and the word that only its kind has (`extra`): the
+    /// number of a collection, or that of the frames that are shared.
     #[inline]
     fn write(
         &mut self,
         kind: Kind,
         phase: GcPhase,
         truncated: bool,
-        collection: Option<u64>,
+        extra: Option<u64>,
         mark: Mark,
         len: usize,
     ) -> Outcome {
         let mut prefix = [0, mark.time, 0, 0];
         let mut fixed = FIXED_WORDS;
-        if let Some(collection) = collection {
-            prefix[fixed] = collection;
+        let both = self.plan.both_clocks;
+        if let Some(extra) = extra {
+            prefix[fixed] = extra;
             fixed += 1;
         }
-        let both = self.plan.both_clocks;
         if both {
             prefix[fixed] = mark.cpu;
             fixed += 1;

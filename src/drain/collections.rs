@@ -53,7 +53,7 @@ impl Collections {
         cause: GcCause,
         leaf_first: &[FrameLine],
     ) -> Result<(), Corrupt> {
-        let node = self.tree.descend(leaf_first, &mut self.frames)?;
+        let node = self.tree.descend(0, leaf_first, &mut self.frames)?;
         self.current = Some((number, node, cause));
         self.causes[cause as usize].collections += 1;
         if let Some((early, weight)) = self.early.take() {

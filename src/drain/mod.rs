@@ -76,7 +76,7 @@ pub enum Corrupt {
     Escape,
     /// More frames than [`MAX_DEPTH`].
     Depth,
-    /// [`Kind::Again`] with no stack to repeat.
+    /// [`Kind::Again`] with no stack to repeat, or [`Kind::Delta`] with none that is so deep.
     NothingToRepeat,
     /// The tree has used up its 2^32 node numbers.
     TreeFull,
@@ -136,6 +136,8 @@ pub struct Tables {
     cpu_weights: Vec<u32>,
     starts: Vec<Start>,
     last: Option<LastStack>,
+    /// Its depth, in frames.
+    depth: usize,
     /// The last stack found no memory, so it is not known, but it is no news that it is not.
     unplaced: bool,
     /// Frames of the record at hand, leaf first; kept for its memory alone.
@@ -163,6 +165,7 @@ impl Tables {
             cpu_weights: Vec::new(),
             starts: Vec::new(),
             last: None,
+            depth: 0,
             unplaced: false,
             scratch: Vec::new(),
             samples: 0,
@@ -385,7 +388,7 @@ impl Tables {
         let length = header.words();
         let before_frames = header.words_before_frames();
         let lengths = match kind {
-            Kind::Stack | Kind::Cause => before_frames..=MAX_RECORD_WORDS,
+            Kind::Stack | Kind::Delta | Kind::Cause => before_frames..=MAX_RECORD_WORDS,
             Kind::Again | Kind::Rest => before_frames..=before_frames,
             // With the number of the collection, or without.
             Kind::Gc => before_frames..=before_frames + 1,
@@ -395,7 +398,8 @@ impl Tables {
         }
         let time_ns = words.next().ok_or(Corrupt::Short)?;
         let numbered = kind == Kind::Cause || (kind == Kind::Gc && length > before_frames);
-        let collection = if numbered {
+        // The number of a collection, or of the frames that are kept.
+        let extra = if numbered || kind == Kind::Delta {
             Some(words.next().ok_or(Corrupt::Short)?)
         } else {
             None
@@ -414,11 +418,17 @@ impl Tables {
             time_ns,
         };
         match kind {
-            Kind::Stack => {
+            Kind::Stack | Kind::Delta => {
+                let kept = self.kept(extra)?;
                 self.last = None;
                 self.unplaced = true;
                 self.decode(words, length - before_frames)?;
-                let node = self.tree.descend(&self.scratch, &mut self.frames)?;
+                let depth = kept + self.scratch.len();
+                if depth > MAX_DEPTH {
+                    return Err(Corrupt::Depth);
+                }
+                let node = self.tree.descend(kept, &self.scratch, &mut self.frames)?;
+                self.depth = depth;
                 let last = LastStack {
                     node,
                     slot: header.slot(),
@@ -430,11 +440,7 @@ impl Tables {
                 self.count_stack(last, credit)?;
             }
             Kind::Again => {
-                let last = self.last.ok_or(if self.unplaced {
-                    Corrupt::NoMemory
-                } else {
-                    Corrupt::NothingToRepeat
-                })?;
+                let last = self.last_stack()?;
                 self.count_stack(last, credit)?;
             }
             Kind::Rest => {
@@ -452,18 +458,37 @@ impl Tables {
                 credit.state = None;
                 self.count(node, credit)?;
                 self.gc_samples = self.gc_samples.saturating_add(u64::from(credit.weight));
-                if let Some(collection) = collection {
+                if let Some(collection) = extra {
                     self.collections.count(collection, credit.weight.into());
                 }
             }
             Kind::Cause => {
                 self.decode(words, length - before_frames)?;
                 let cause = GcCause::from_number(credit.weight.into());
-                let number = collection.unwrap_or_default();
+                let number = extra.unwrap_or_default();
                 self.collections.starts(number, cause, &self.scratch)?;
             }
         }
         Ok(())
+    }
+
+    /// The stack that a record refers to.
+    fn last_stack(&self) -> Result<LastStack, Corrupt> {
+        self.last.ok_or(if self.unplaced {
+            Corrupt::NoMemory
+        } else {
+            Corrupt::NothingToRepeat
+        })
+    }
+
+    /// How many frames a stack record keeps of the last stack: as many as a [`Kind::Delta`] says, none of a whole one.
+    fn kept(&self, said: Option<u64>) -> Result<usize, Corrupt> {
+        let Some(said) = said else { return Ok(0) };
+        self.last_stack()?;
+        usize::try_from(said)
+            .ok()
+            .filter(|&kept| kept <= self.depth)
+            .ok_or(Corrupt::NothingToRepeat)
     }
 
     /// Reads `length` frame words into the scratch.

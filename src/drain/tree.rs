@@ -69,21 +69,27 @@ impl Tree {
         }
     }
 
-    /// The node of a whole stack, given leaf first; missing nodes and their frames are added.
+    /// The node of a stack whose root side is the first `kept` frames of the last one, and whose leaf side is given leaf
+    /// first (I15); missing nodes and their frames are added. A whole stack keeps none.
     pub(super) fn descend(
         &mut self,
+        kept: usize,
         leaf_first: &[FrameLine],
         frames: &mut FrameSet,
     ) -> Result<u32, Corrupt> {
-        let shared = self.shared(leaf_first);
-        if shared == leaf_first.len() {
+        if kept > self.path.len() {
+            return Err(Corrupt::NothingToRepeat);
+        }
+        let depth = kept + leaf_first.len();
+        let shared = kept + self.shared_from(kept, leaf_first);
+        if shared == depth {
             // The path may go on below this stack; it stays, for the stack that comes back to it.
             return Ok(shared.checked_sub(1).map_or(ROOT, |i| self.path[i].node));
         }
         self.path.truncate(shared);
-        memory::reserve(&mut self.path, leaf_first.len() - shared)?;
+        memory::reserve(&mut self.path, depth - shared)?;
         let mut parent = self.path.last().map_or(ROOT, |step| step.node);
-        let mut rest = &leaf_first[..leaf_first.len() - shared];
+        let mut rest = &leaf_first[..depth - shared];
         while let Some((&frame, leafward)) = rest.split_last() {
             let Some(node) = self.child(parent, frame) else {
                 return self.grow(parent, rest, frames);
@@ -134,9 +140,9 @@ impl Tree {
         &self.nodes
     }
 
-    /// How many frames from the root side the path has in common with a stack.
-    fn shared(&self, leaf_first: &[FrameLine]) -> usize {
-        self.path
+    /// How many frames the path from `kept` on has in common with a leaf side.
+    fn shared_from(&self, kept: usize, leaf_first: &[FrameLine]) -> usize {
+        self.path[kept..]
             .iter()
             .zip(leaf_first.iter().rev())
             .take_while(|(step, frame)| step.frame == frame.frame && step.line == frame.line)

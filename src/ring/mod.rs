@@ -29,7 +29,7 @@
 //! | (p) store tail | producer, after the write | Release | publishes the record's words; pairs with (t) |
 //! | (t) load tail | consumer, at the start of `read` and `peek` and in `used` | Acquire | with (p): sees whole records |
 //! | (c) store head | consumer, after the visit | Release | gives the record's words back; pairs with (h) |
-//! | (h) load head | producer, when the ring seems full, and in `used` | Acquire | with (c): the reader is done with the words before they are overwritten |
+//! | (h) load head | producer, when the ring seems full, and in `used` and `has_been_read` | Acquire | with (c): the reader is done with the words before they are overwritten |
 //! | seat CAS / seat release | `capture::gate` | Acquire / Release | hands the producer's plain fields from the last seat holder to the next (I1) |
 //!
 //! There are no fences and nothing is `SeqCst`: no decision rests on the order of two different
@@ -37,7 +37,7 @@
 //!
 //! # Signals and fork
 //!
-//! [`Producer::try_write`] and [`Producer::used`] are async-signal-safe (I5). Dropping a half may
+//! [`Producer::try_write`], [`Producer::used`] and [`Producer::has_been_read`] are async-signal-safe (I5). Dropping a half may
 //! free memory and is not: what a handler can reach is leaked (I8). A ring that was shared with other
 //! threads when the process forked must not be written in the child, because one of them may have
 //! been in the middle of a write; the child makes a new one (I12).
@@ -48,7 +48,7 @@ mod producer;
 mod slots;
 
 pub use consumer::{Consumer, Drained, Record};
-pub use producer::{Full, Producer};
+pub use producer::{Full, Position, Producer};
 
 use crate::sync::{Arc, AtomicUsize};
 use slots::Slots;

@@ -19,6 +19,10 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
+/// Where a record begins, as long as the ring lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position(usize);
+
 /// The writing half of a ring. `Send`, not `Sync`, not `Clone`: there is one, and one holder at a
 /// time (I1).
 #[derive(Debug)]
@@ -85,5 +89,18 @@ impl Producer {
         // them; pairs with Release in Consumer::read.
         self.seen_head = self.shared.head.0.load(Ordering::Acquire);
         index::distance(self.seen_head, self.tail)
+    }
+
+    /// Where the next record will begin.
+    #[inline]
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position(self.tail)
+    }
+
+    /// Whether the consumer is past the record that began there. Async-signal-safe.
+    #[inline]
+    pub fn has_been_read(&mut self, record: Position) -> bool {
+        index::distance(record.0, self.tail) > self.used()
     }
 }

@@ -23,6 +23,8 @@ fn tables_from(options: Options, start_ns: u64) -> Tables {
 #[derive(Clone, Debug)]
 enum Step {
     Stack(Vec<FrameLine>, bool, u32),
+    /// So much of the last stack's root side, as a share of 256, under these frames.
+    Delta(u8, Vec<FrameLine>, bool, u32),
     Again(u32),
     Gc(GcPhase, u32),
     Credit(u32),
@@ -56,6 +58,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (vec(frame_line(), 0..8), any::<bool>(), weight())
             .prop_map(|(stack, truncated, weight)| Step::Stack(stack, truncated, weight)),
+        4 => (any::<u8>(), vec(frame_line(), 0..5), any::<bool>(), weight())
+            .prop_map(|(kept, leaf, truncated, weight)| Step::Delta(kept, leaf, truncated, weight)),
         3 => weight().prop_map(Step::Again),
         2 => (phase, weight()).prop_map(|(phase, weight)| Step::Gc(phase, weight)),
         1 => weight().prop_map(Step::Credit),
@@ -89,6 +93,28 @@ fn record(
 
 fn stack_record(stack: &[FrameLine], weight: u32, time_ns: u64) -> Vec<u64> {
     record(Kind::Stack, GcPhase::None, false, weight, time_ns, stack)
+}
+
+fn delta_record(
+    kept: usize,
+    leaf: &[FrameLine],
+    truncated: bool,
+    weight: u32,
+    time_ns: u64,
+) -> Vec<u64> {
+    let mut words = record(Kind::Delta, GcPhase::None, truncated, weight, time_ns, leaf);
+    words.insert(2, kept as u64);
+    let length = words.len();
+    words[0] = Header::new(
+        Kind::Delta,
+        GcPhase::None,
+        truncated,
+        length,
+        SLOT,
+        weight.into(),
+    )
+    .0;
+    words
 }
 
 fn insert(tables: &mut Tables, words: &[u64]) -> Result<(), Corrupt> {
@@ -130,6 +156,18 @@ fn run(tables: &mut Tables, steps: &[(Step, u64)]) -> Vec<Sample> {
                 );
                 assert_eq!(insert(tables, &words), Ok(()));
                 last = Some((stack.clone(), *truncated));
+                (last.clone(), *weight)
+            }
+            Step::Delta(kept, leaf, truncated, weight) => {
+                let before = last.as_ref().map_or(&[][..], |(stack, _)| stack);
+                let kept = (before.len() + 1) * usize::from(*kept) / 256;
+                let words = delta_record(kept, leaf, *truncated, *weight, *time);
+                let expected = last.as_ref().map(|_| ()).ok_or(Corrupt::NothingToRepeat);
+                assert_eq!(insert(tables, &words), expected);
+                last = last.is_some().then(|| {
+                    let whole = [leaf, &before[before.len() - kept..]].concat();
+                    (whole, *truncated)
+                });
                 (last.clone(), *weight)
             }
             Step::Again(weight) => {
@@ -365,7 +403,10 @@ fn broken_records_are_refused_and_end_the_repeats() {
     let again = [header(Kind::Again, 2), 6];
     let too_deep = stack_record(&vec![stack[0]; MAX_DEPTH + 1], 1, 5);
     let no_kind = good[0] & !7;
-    let broken: [(&[u64], Corrupt); 9] = [
+    let keeps_too_much = delta_record(3, &stack[..1], false, 1, 5);
+    let too_deep_with_what_is_kept = delta_record(2, &vec![stack[0]; MAX_DEPTH - 1], false, 1, 5);
+    let keeps_without_saying = [header(Kind::Delta, 2), 5];
+    let broken: [(&[u64], Corrupt); 12] = [
         (&[], Corrupt::Short),
         (&[no_kind, 5], Corrupt::Kind),
         (&[header(Kind::Stack, 1), 5], Corrupt::Length),
@@ -381,6 +422,9 @@ fn broken_records_are_refused_and_end_the_repeats() {
             Corrupt::Escape,
         ),
         (&too_deep, Corrupt::Depth),
+        (&keeps_too_much, Corrupt::NothingToRepeat),
+        (&too_deep_with_what_is_kept, Corrupt::Depth),
+        (&keeps_without_saying, Corrupt::Length),
     ];
     for (words, why) in broken {
         let mut tables = Tables::new(Options::default());

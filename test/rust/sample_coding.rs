@@ -68,6 +68,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         Just(Kind::Gc),
         Just(Kind::Cause),
         Just(Kind::Rest),
+        Just(Kind::Delta),
     ]
 }
 
@@ -152,7 +153,7 @@ proptest! {
     #[test]
     fn any_word_reads_as_a_header(word in any::<u64>()) {
         let header = Header(word);
-        prop_assert_eq!(header.kind().is_some(), matches!(word & 7, 1..=5));
+        prop_assert_eq!(header.kind().is_some(), matches!(word & 7, 1..=6));
         prop_assert!(header.weight() <= MAX_WEIGHT);
         prop_assert!(header.words() < 1 << 13);
         prop_assert!(header.words_before_frames() <= 4);

@@ -24,6 +24,9 @@ body = part ? $stepped : code.method(:eval)
 GC.start
 GC.disable
 RingProf::Testing.skip_preflight = how.include?("bare")
+# Each walk that is cut short is held against a whole one.
+RingProf::Testing.check_walks = true
+RingProf::Testing.walks
 # Every instruction takes longer than the interval, so each one's stack is walked. The ring has room for all of them: a
 # drain job would be stepped through as well, a slice of 200 µs at a time, and never catch up. The
 # script that starts the compiler is the longest. CPU mode samples threads.
@@ -31,5 +34,6 @@ RingProf.start(mode: script == "threads" ? :cpu : :wall, interval: 1, tick: :non
 instructions = RingProf::Testing.single_step { body.call }
 RingProf.stop
 stats = RingProf.stats
+walks = RingProf::Testing.walks
 GC.enable
-$stdout.binmode.write(Marshal.dump([instructions, stats, RingProf.results]))
+$stdout.binmode.write(Marshal.dump([instructions, stats, RingProf.results, walks]))

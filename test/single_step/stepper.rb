@@ -10,7 +10,8 @@ class Stepper
   include Subprocess
 
   # What came of a script: `died` names the signal that ended it, and then nothing else is known but what it said.
-  Outcome = Struct.new(:instructions, :stats, :results, :died, :report)
+  # `walks` are those that were whole, cut short, and cut short wrongly.
+  Outcome = Struct.new(:instructions, :stats, :results, :walks, :died, :report)
 
   RUNNER = File.join(__dir__, "runner.rb")
   SUPPORT = File.join(ROOT, "test/support/single_step")
@@ -60,7 +61,7 @@ class Stepper
   def step(script, *how, switches: [])
     env = { "RUBYOPT" => nil, "RINGPROF_EXTENSIONS" => @extensions.join(":"), "LD_PRELOAD" => (@threads if script == "threads") }
     out, report, status = capture([RbConfig.ruby, *switches, *INCLUDES, RUNNER, script, *how], env: env, timeout: 600)
-    return Outcome.new(nil, nil, nil, Signal.signame(status.termsig), report) if status.signaled?
+    return Outcome.new(nil, nil, nil, nil, Signal.signame(status.termsig), report) if status.signaled?
     raise "#{script}: #{status}\n#{report}" unless status.success?
 
     Outcome.new(*Marshal.load(out), nil, report)

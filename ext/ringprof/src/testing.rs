@@ -26,6 +26,8 @@ pub fn define(_: Gvl) -> Result<(), Failure> {
             define_method(testing, c"single_step", single_step);
             define_method1(testing, c"empty_handler=", set_empty_handler);
             define_method1(testing, c"skip_preflight=", set_skip_preflight);
+            define_method1(testing, c"check_walks=", set_check_walks);
+            define_method(testing, c"walks", walks);
             define_method1(testing, c"plant_allocation=", set_plant_allocation);
             define_method(testing, c"drain", drain);
             define_method1(testing, c"walk_ns", walk_ns);
@@ -92,6 +94,32 @@ unsafe extern "C" fn set_skip_preflight(_: VALUE, on: VALUE) -> VALUE {
             session.shared().testing.set_skip_preflight(truthy(on));
         });
         Ok(on)
+    })
+}
+
+unsafe extern "C" fn set_check_walks(_: VALUE, on: VALUE) -> VALUE {
+    entry(|gvl| {
+        with_session(gvl, |session| {
+            session.shared().testing.set_check_walks(truthy(on));
+        });
+        Ok(on)
+    })
+}
+
+/// Walks in handlers since the last call, an Array of Integers: whole, cut short, and cut short wrongly (known only while
+/// they are checked).
+unsafe extern "C" fn walks(_: VALUE) -> VALUE {
+    entry(|gvl| {
+        let walks = with_session(gvl, |session| session.shared().testing.take_walks());
+        protect(|| {
+            // SAFETY: no preconditions.
+            let array = unsafe { rb_sys::rb_ary_new() };
+            for figure in walks {
+                // SAFETY: an Array of ours and an Integer.
+                unsafe { rb_sys::rb_ary_push(array, rb_sys::rb_ull2inum(figure)) };
+            }
+            array
+        })
     })
 }
 

@@ -56,6 +56,8 @@ fn plan() -> Plan {
         pseudo_root: 0,
         #[cfg(feature = "testing")]
         skip_preflight: false,
+        #[cfg(feature = "testing")]
+        check_walks: true,
     }
 }
 
