@@ -23,11 +23,11 @@ class WorkerSleepersTest < RingProf::TestCase
   end
 
   # No tick finds a thread that surely has the GVL, so that before 3.3 none may ask for a drain: collections do. From 3.3
-  # on those ask that come back. Each thread has frames of its own, or little of a stack would be news.
+  # on those ask that come back. Each thread's frames have a line of their own, or little of a stack would be news.
   def test_a_ring_that_sleepers_fill_is_drained
     RingProf.run(mode: :wall, interval: 1000, threads: :all, buffer: 131_072) do
-      sleepers = Array.new(10) do
-        recurse = eval("recurse = ->(depth, work) { depth.zero? ? work.call : recurse.call(depth - 1, work) }", binding, __FILE__, __LINE__)
+      sleepers = Array.new(10) do |number|
+        recurse = eval("recurse = ->(depth, work) { depth.zero? ? work.call : recurse.call(depth - 1, work) }", binding, "recurse.rb", 1 + number)
         Thread.new { recurse.call(100, -> { 150.times { sleep 0.01 } }) }
       end
       while RUBY_VERSION < "3.3" && sleepers.any?(&:alive?)
