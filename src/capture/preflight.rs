@@ -63,8 +63,9 @@ const FLAG_FIXNUM: usize = 1;
 /// A dummy frame at the root: `VM_FRAME_MAGIC_DUMMY`, its Fixnum bit included.
 const MAGIC_MASK: usize = 0x7fff_0001;
 const MAGIC_DUMMY: usize = 0x7999_0001;
-/// A call of a C function: `VM_FRAME_MAGIC_CFUNC`, alike.
+/// A call of a C function, and of a block that is a C function: `VM_FRAME_MAGIC_CFUNC` and `_IFUNC`, alike.
 const MAGIC_CFUNC: usize = 0x5555_0001;
+const MAGIC_IFUNC: usize = 0x6666_0001;
 /// Bytes before an environment's flags word where its method entry is (`VM_ENV_DATA_INDEX_ME_CREF`).
 const ENTRY: usize = 16;
 /// Most parents that an environment may have before the chain counts as a cycle.
@@ -126,13 +127,17 @@ impl Companion for Along<'_> {
 
     #[inline(always)]
     unsafe fn frame(&mut self, pc: usize, iseq: usize, ep: usize, flags: usize, local: usize) {
+        // SAFETY: (I6) a whole environment has three words up to its flags.
+        let (entry, of_method) =
+            unsafe { (Trusted.word(local - ENTRY, 0), Trusted.word(local, 0)) };
+        let entry = entry.unwrap_or_default();
         let gives_frame = match flags & MAGIC_MASK {
             MAGIC_DUMMY => iseq != 0 && iseq == self.pseudo_root,
             MAGIC_CFUNC => true,
+            // The frame of the method that it is a block of, if that is a C function.
+            MAGIC_IFUNC => of_method.unwrap_or_default() & MAGIC_MASK == MAGIC_CFUNC,
             _ => pc != 0 && iseq != 0,
         };
-        // SAFETY: (I6) a whole environment has three words up to its flags.
-        let entry = unsafe { Trusted.word(local - ENTRY, 0) }.unwrap_or_default();
         let step = Step {
             pc,
             iseq,

@@ -90,7 +90,16 @@ impl Trail {
         self.scan = Scan::default();
     }
 
-    /// A look begins at a stack of `depth` control frames that ends at `end`. Until it is over nothing is remembered.
+    /// The stack that was looked at is what the last record in the ring means: it is remembered from now on.
+    #[inline]
+    pub fn keep(&mut self) {
+        self.end = self.scan.end;
+        self.depth = self.scan.depth;
+        self.scan = Scan::default();
+    }
+
+    /// A look begins at a stack of `depth` control frames that ends at `end`. From here on nothing is remembered, unless
+    /// what is found comes to be recorded ([`Trail::keep`]).
     #[inline]
     pub(super) fn begin(&mut self, end: usize, depth: usize) {
         // The innermost one of either stack had, or has, a line of its own kind.
@@ -131,23 +140,13 @@ impl Trail {
         }
     }
 
-    /// The look is over: what it found, if it came down to the root. It is remembered from now on, and what is recorded
-    /// by it must be told ([`Trail::trust`]) or forgotten.
+    /// The look is over: what it found, if it came down to the root of a stack that can be remembered.
     #[inline]
     pub(super) fn end(&mut self) -> Option<Found> {
-        let Scan {
-            end,
-            depth,
-            left,
-            found,
-            ..
-        } = std::mem::take(&mut self.scan);
-        let found = found?;
-        if left > 0 || depth == 0 || depth > LIMIT {
+        let found = self.scan.found.take()?;
+        if self.scan.left > 0 || self.scan.depth > LIMIT {
             return None;
         }
-        self.end = end;
-        self.depth = depth;
         Some(Found {
             changed: if self.trusted {
                 found.changed
@@ -181,7 +180,7 @@ mod tests {
             };
             trail.step(step, gives_frame);
         }
-        trail.end()
+        trail.end().inspect(|_| trail.keep())
     }
 
     fn trusted() -> Trail {
@@ -224,8 +223,24 @@ mod tests {
         assert_eq!(look(&mut trail, END + 8, &stack), all);
         trail.trust(false);
         assert_eq!(look(&mut trail, END + 8, &stack), all);
-        // A look that ended early.
         trail.trust(true);
+        assert_eq!(
+            look(&mut trail, END + 8, &stack).map(|found| found.changed),
+            Some(1)
+        );
+        // What was looked at and not recorded in the end is no part of what was.
+        let other = [(1, true), (9, true), (3, true)];
+        trail.begin(END + 8, 3);
+        for &(pc, gives_frame) in other.iter().rev() {
+            let step = Step {
+                pc,
+                ..Step::default()
+            };
+            trail.step(step, gives_frame);
+        }
+        assert_eq!(trail.end().map(|found| found.changed), Some(2));
+        assert_eq!(look(&mut trail, END + 8, &other), all);
+        // One that ended early.
         trail.begin(END + 8, 3);
         trail.step(Step::default(), true);
         assert_eq!(trail.end(), None);

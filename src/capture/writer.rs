@@ -188,8 +188,9 @@ impl Writer {
             Some(walked) => unsafe { self.write_stack(walked, mark) },
             None => Outcome::NoFrames,
         };
-        // What is remembered must be what the last record in the ring means.
-        if found.is_none() || !matches!(outcome, Outcome::Recorded | Outcome::Folded) {
+        if found.is_some() && matches!(outcome, Outcome::Recorded | Outcome::Folded) {
+            self.scratch.trail.keep();
+        } else {
             self.scratch.trail.forget();
         }
         outcome
