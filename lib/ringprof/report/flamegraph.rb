@@ -108,14 +108,17 @@ module RingProf
       def in_time
         return to_enum(:in_time) unless block_given?
 
-        @profile.stacks.each_ids { |ids, weight| yield ids.map { |id| @numbers[id] }.pack("N*"), weight }
+        # Frozen, as a Hash keeps a copy of a String that is not.
+        @profile.stacks.each_ids { |ids, weight| yield ids.map { |id| @numbers[id] }.pack("N*").freeze, weight }
       end
 
       # Equal stacks become one.
       def alphabetical
+        return to_enum(:alphabetical) unless block_given?
+
         weights = Hash.new(0)
         in_time { |frames, weight| weights[frames] += weight }
-        weights.sort_by(&:first)
+        weights.keys.sort.each { |frames| yield frames, weights[frames] }
       end
 
       # Neighbours of the same frame are one rectangle.
