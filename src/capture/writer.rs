@@ -110,7 +110,9 @@ pub struct Writer {
 impl Writer {
     /// A writer into `producer`'s ring.
     #[must_use]
-    pub fn new(producer: Producer, scratch: Scratch, plan: Plan) -> Self {
+    pub fn new(producer: Producer, mut scratch: Scratch, plan: Plan) -> Self {
+        // It may be that of a profile before this one.
+        scratch.trail.forget();
         Self {
             plan,
             producer,
