@@ -35,6 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     let options = Options {
         raw: steer >> 26 & 1 == 1,
         monotone_deltas: steer >> 27 & 1 == 1,
+        max_bytes: 0,
         both_clocks: steer >> 63 == 1,
     };
     if let Some(&last) = words.last() {
@@ -43,7 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
 
     let (mut producer, mut consumer) = ring::with_capacity(RING_WORDS);
     let mut tables = Tables::new(options);
-    tables.resume(steer, options.raw);
+    tables.resume(steer, options.raw, 0);
     for slot in 0..oracle::SLOTS {
         tables.thread_begins(slot as u16, slot).expect("memory");
     }

@@ -25,7 +25,7 @@ require "ringprof/stats"
 #   Options: `mode:` (`:wall`, `:cpu`, `:cpu_and_wall`, `:object`, `:custom`), `interval:`
 #   (microseconds; in object mode every how many-th allocation), `raw:`, `aggregate:`, `ignore_gc:`,
 #   `metadata:`, `out:`, `threads:` (`:all`; `:current` for the thread that calls start),
-#   `max_overhead:` (0.02 for two percent of the time), `tick:` (`:auto`, `:thread`, `:timer`),
+#   `max_overhead:` (0.02 for two percent of the time), `max_memory:` (bytes of the tables), `tick:` (`:auto`, `:thread`, `:timer`),
 #   `buffer:`, `on_failure:`. Unknown ones are ignored.
 #   Raises {Error} when the system refuses what a profile needs; nothing is left running then.
 # * `stop` → true, or false when not running. A profile that could not go on (no memory for more, ticks

@@ -143,6 +143,8 @@ pub enum Refusal {
     Overhead,
     /// `max_overhead:` together with `tick: :timer`.
     OverheadOfTimer,
+    /// `max_memory:` is out of range.
+    Memory,
     /// `on_failure:` is none of ours.
     OnFailure,
 }
@@ -166,6 +168,9 @@ impl Refusal {
             Self::OverheadOfTimer => {
                 "max_overhead needs the tick thread: leave tick: out, or pass tick: :thread"
             }
+            Self::Memory => {
+                "max_memory is a number of bytes between 1048576 (1 MiB) and 1099511627776 (1 TiB)"
+            }
             Self::OnFailure => "on_failure is :raise or :warn",
         }
     }
@@ -177,6 +182,10 @@ pub const MIN_BUFFER: u64 = 128 << 10;
 pub const MAX_BUFFER: u64 = 1 << 30;
 /// Default ring, in bytes.
 pub const DEFAULT_BUFFER: u64 = 1 << 20;
+/// Least bound on the tables, in bytes.
+pub const MIN_MEMORY: u64 = 1 << 20;
+/// Greatest bound on the tables, in bytes.
+pub const MAX_MEMORY: u64 = 1 << 40;
 /// Shortest time between two ticks, in ns. A shorter interval is served by weights above 1.
 pub const MIN_TICK_NS: u64 = 20_000;
 
@@ -199,6 +208,8 @@ pub struct Config {
     pub threads: Threads,
     /// The share of the time that profiling may cost, in millionths; 0 for no bound.
     pub budget_ppm: u32,
+    /// Bytes that the tables may take; 0 for no bound.
+    pub max_memory: u64,
 }
 
 impl Config {
@@ -214,6 +225,7 @@ impl Config {
             tick: TickChoice::Auto,
             threads: mode.default_threads(),
             budget_ppm: 0,
+            max_memory: 0,
         }
     }
 
@@ -248,6 +260,17 @@ impl Config {
         match u64::try_from(bytes) {
             Ok(bytes @ MIN_BUFFER..=MAX_BUFFER) => Ok(bytes),
             _ => Err(Refusal::Buffer),
+        }
+    }
+
+    /// Checks a bound on the tables in bytes.
+    ///
+    /// # Errors
+    /// [`Refusal::Memory`] outside of [`MIN_MEMORY`]..=[`MAX_MEMORY`].
+    pub fn check_memory(bytes: i64) -> Result<u64, Refusal> {
+        match u64::try_from(bytes) {
+            Ok(bytes @ MIN_MEMORY..=MAX_MEMORY) => Ok(bytes),
+            _ => Err(Refusal::Memory),
         }
     }
 
@@ -296,6 +319,16 @@ mod tests {
         assert_eq!(Config::check_overhead(0.02), Ok(20_000));
         for share in [0.0, -1.0, 1.5, f64::NAN, f64::INFINITY] {
             assert_eq!(Config::check_overhead(share), Err(Refusal::Overhead));
+        }
+    }
+
+    #[test]
+    fn memory_has_bounds() {
+        for bytes in [i64::MIN, -1, 0, (1 << 20) - 1, (1 << 40) + 1] {
+            assert_eq!(Config::check_memory(bytes), Err(Refusal::Memory));
+        }
+        for bytes in [MIN_MEMORY, MAX_MEMORY] {
+            assert_eq!(Config::check_memory(bytes as i64), Ok(bytes));
         }
     }
 

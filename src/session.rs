@@ -67,6 +67,8 @@ pub struct Stats {
     pub table_bytes: usize,
     /// Distinct calling contexts.
     pub nodes: usize,
+    /// Sum of the weights of stacks that were folded into their callers.
+    pub folded: u64,
     /// Threads being sampled.
     pub threads: usize,
     /// Sum of weights in the tables.
@@ -349,7 +351,8 @@ impl Session {
         self.pauses = plan.pauses;
         // No drain has run since the first tick: that takes the GVL, which is ours.
         self.begin_tables(config);
-        self.tables.resume(self.started_ns, config.raw);
+        self.tables
+            .resume(self.started_ns, config.raw, config.max_memory as usize);
         for (thread, token) in admitted {
             self.enroll(thread, token, self.started_ns);
         }
@@ -376,6 +379,7 @@ impl Session {
                 raw: config.raw,
                 both_clocks: config.mode == Mode::CpuAndWall,
                 monotone_deltas: config.mode == Mode::Custom,
+                max_bytes: config.max_memory as usize,
             });
             self.shared.handler_times.reset();
             self.shared.drain_times.reset();
@@ -959,6 +963,7 @@ impl Session {
             ring_words: self.ring_words,
             table_bytes: self.tables.bytes(),
             nodes: self.tables.nodes(),
+            folded: self.tables.folded(),
             threads: self.shared.thread_count(),
             samples: self.tables.samples(),
             capture: self.capture,

@@ -13,7 +13,7 @@ class HandlerSystemCallsTest < RingProf::TestCase
     RingProf.start(mode: mode.to_sym, tick: tick.to_sym, interval: 500, raw: true, buffer: 131_072)
     NativeCalls.spoil(Signal.list.fetch("PROF")) if spoiled
     thread = Thread.new { Array.new(300) { |number| number.to_s.sub(/1/) { |match| match } } until Thread.current[:done] }
-    until RingProf.stats[:recorded] >= 200
+    until RingProf.stats[:recorded] >= 120
       Array.new(300) { |number| [number].map(&:to_s) }
       sleep 0.001
       GC.start(full_mark: false)

@@ -81,7 +81,7 @@ class StackOverflowTest < RingProf::TestCase
   # blocked, or is left for good with what others wait for.
   def test_without_the_alternate_stack_it_would_be_noticed
     harmed = (1..5).any? do
-      out, _, status = run_to_the_end("on_its_own_stack", WAYS[:c], limit: %w[timeout --signal=KILL 20])
+      out, _, status = run_to_the_end("on_its_own_stack", WAYS[:c], limit: %w[timeout --signal=KILL 10])
       !status.success? || out.match?(/true$/)
     end
     assert harmed, "SA_ONSTACK makes no difference"

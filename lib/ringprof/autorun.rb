@@ -11,6 +11,7 @@
 # | `RINGPROF_THREADS` | `all` (default); `current`: the main thread alone |
 # | `RINGPROF_RAW`, `RINGPROF_IGNORE_GC` | on when set and neither empty nor `0` |
 # | `RINGPROF_MAX_OVERHEAD` | share of the time that profiling may take: `0.02` |
+# | `RINGPROF_MAX_MEMORY` | bytes that the tables may take: `33554432` |
 # | `RINGPROF_TICK` | `auto` (default), `thread`, `timer` |
 # | `RINGPROF_OUT` | file to write; default `ringprof-PID.dump` in the current directory |
 # | `RINGPROF_CHILDREN` | `0`: forked children, and Rubies that this one starts, are left out |

@@ -109,6 +109,16 @@ module RingProf
       data[:missed_samples] || 0
     end
 
+    # @return [Integer] samples whose leaf side was folded into its caller, for `max_memory:` was reached
+    def folded_samples
+      data[:folded_samples] || 0
+    end
+
+    # @return [Integer] samples that are not among the single stacks for the same reason: the last ones
+    def raw_omitted_samples
+      data[:raw_omitted_samples] || 0
+    end
+
     # @return [Hash{Symbol => Integer}] samples by what the thread was doing: `:running`, `:waiting` (for
     #   the GVL), `:blocked` (off the GVL), `:gc`
     def states

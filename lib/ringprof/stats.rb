@@ -23,7 +23,8 @@ module RingProf
       ["ring_words", "gauge", %i[ring words], nil, "Words that the ring holds"],
       ["ring_high_water_words", "gauge", %i[ring high_water_words], nil, "Most words that the ring ever held"],
       ["tables_bytes", "gauge", %i[tables bytes], nil, "Memory of the tables"],
-      ["tables_nodes", "gauge", %i[tables nodes], nil, "Distinct calling contexts"]
+      ["tables_nodes", "gauge", %i[tables nodes], nil, "Distinct calling contexts"],
+      ["folded_samples_total", "counter", %i[tables folded], nil, "Samples folded into their callers, for max_memory was reached"]
     ].freeze
     # Counts by reason: name, key, help.
     REASONS = [

@@ -46,14 +46,16 @@ impl Collections {
         }
     }
 
-    /// Collection `number` was started by `cause` from this stack.
+    /// Collection `number` was started by `cause` from this stack, which may take `room` bytes.
     pub(super) fn starts(
         &mut self,
         number: u64,
         cause: GcCause,
         leaf_first: &[FrameLine],
+        room: usize,
     ) -> Result<(), Corrupt> {
-        let node = self.tree.descend(0, leaf_first, &mut self.frames)?;
+        let place = self.tree.descend(0, leaf_first, &mut self.frames, room)?;
+        let node = place.node;
         self.current = Some((number, node, cause));
         self.causes[cause as usize].collections += 1;
         if let Some((early, weight)) = self.early.take() {
@@ -94,6 +96,11 @@ impl Collections {
     /// Memory held, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.tree.bytes() + self.frames.bytes()
+    }
+
+    /// The part of it that grows with the number of stacks.
+    pub(super) fn bytes_of_nodes(&self) -> usize {
+        self.tree.bytes_of_nodes() + self.frames.bytes()
     }
 
     /// The frames of those stacks that have samples, and the totals by cause.

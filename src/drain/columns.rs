@@ -16,17 +16,26 @@ pub(super) enum Column {
     Cpu = 2,
 }
 
+/// Bytes that a node takes in all columns.
+pub(super) const BYTES_A_NODE: usize = 3 * size_of::<u64>();
+
 /// Weights by column and node.
 #[derive(Debug, Default)]
 pub(super) struct Columns([Vec<u64>; 3]);
 
 impl Columns {
-    /// Memory for a node's weight in a column, so that adding to it cannot fail.
-    pub(super) fn make_room(&mut self, column: Column, node: u32) -> Result<(), NoMemory> {
+    /// Memory for a node's weight in a column, so that adding to it cannot fail; never for more nodes than the tree has room
+    /// for.
+    pub(super) fn make_room(
+        &mut self,
+        column: Column,
+        node: u32,
+        room: usize,
+    ) -> Result<(), NoMemory> {
         let column = &mut self.0[column as usize];
         let length = node as usize + 1;
         if length > column.len() {
-            memory::reserve(column, length - column.len())?;
+            memory::reserve_up_to(column, length, room)?;
             column.resize(length, 0);
         }
         Ok(())

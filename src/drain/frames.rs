@@ -25,6 +25,11 @@ impl FrameSet {
         indexed.map_err(|_| Corrupt::NoMemory)
     }
 
+    /// By how many bytes [`FrameSet::make_room`] would make the set grow, at most.
+    pub(super) fn growth(&self, count: usize) -> usize {
+        memory::growth(&self.frames, count) + memory::table_growth(&self.index, count)
+    }
+
     /// Adds `frame` if it is new; there is room for it. The tree has a node number to spare for every frame, so the
     /// index always fits.
     pub(super) fn add(&mut self, frame: u64) {

@@ -61,6 +61,9 @@ pub struct Options {
     pub both_clocks: bool,
     /// Make every delta at least 1 µs (custom mode, where ticks have no spacing of their own).
     pub monotone_deltas: bool,
+    /// Bytes that the tables may take; 0 for no bound. Beyond it new stacks are folded into their callers, and raw has no more
+    /// points: both are counted ([`Profile::folded`], [`Profile::raw_omitted`]), and no weight is lost.
+    pub max_bytes: usize,
 }
 
 /// Why a record was refused. The tables then count nothing of it, and forget the last stack.
@@ -107,6 +110,8 @@ struct LastStack {
     node: u32,
     slot: u16,
     truncated: bool,
+    /// Its leaf side has no nodes, for want of room.
+    folded: bool,
 }
 
 /// What a record adds to a stack.
@@ -145,6 +150,8 @@ pub struct Tables {
     samples: u64,
     gc_samples: u64,
     truncated: u64,
+    folded: u64,
+    raw_omitted: u64,
     states: [u64; 3],
     cpu_samples: u64,
 }
@@ -171,6 +178,8 @@ impl Tables {
             samples: 0,
             gc_samples: 0,
             truncated: 0,
+            folded: 0,
+            raw_omitted: 0,
             states: [0; 3],
             cpu_samples: 0,
         }
@@ -228,7 +237,7 @@ impl Tables {
         state: State,
         time_ns: u64,
     ) -> bool {
-        let (Some((node, truncated)), Ok(weight), Ok(cpu)) = (
+        let (Some(stack), Ok(weight), Ok(cpu)) = (
             self.threads.last(slot),
             u32::try_from(weight),
             u32::try_from(cpu),
@@ -241,11 +250,6 @@ impl Tables {
             cpu,
             state: Some(state),
             time_ns,
-        };
-        let stack = LastStack {
-            node,
-            slot,
-            truncated,
         };
         self.count_stack(stack, credit).is_ok()
     }
@@ -265,9 +269,10 @@ impl Tables {
     }
 
     /// A profile begins, or goes on after a stop, at `start_ns`: the next delta counts from here, not
-    /// from the last sample before the stop. `raw` as in [`Options::raw`], from now on.
-    pub fn resume(&mut self, start_ns: u64, raw: bool) {
+    /// from the last sample before the stop. `raw` and `max_bytes` as in [`Options`], from now on.
+    pub fn resume(&mut self, start_ns: u64, raw: bool, max_bytes: usize) {
         self.options.raw = raw;
+        self.options.max_bytes = max_bytes;
         self.forget_last();
         self.starts.push(Start {
             point: self.points.len(),
@@ -340,6 +345,8 @@ impl Tables {
             samples: self.samples,
             gc_samples: self.gc_samples,
             truncated: self.truncated,
+            folded: self.folded,
+            raw_omitted: self.raw_omitted,
             states: self.states,
             cpu_samples: both.then_some(self.cpu_samples),
             frames,
@@ -358,10 +365,33 @@ impl Tables {
             + self.columns.bytes()
             + self.threads.bytes()
             + self.collections.bytes()
-            + self.points.capacity() * size_of::<Point>()
+            + self.bytes_of_raw()
+            + self.scratch.capacity() * size_of::<FrameLine>()
+    }
+
+    fn bytes_of_raw(&self) -> usize {
+        self.points.capacity() * size_of::<Point>()
             + self.tags.capacity() * size_of::<Tag>()
             + self.cpu_weights.capacity() * size_of::<u32>()
-            + self.scratch.capacity() * size_of::<FrameLine>()
+    }
+
+    /// By how many bytes the tables may grow still.
+    fn room(&self) -> usize {
+        match self.options.max_bytes {
+            0 => usize::MAX,
+            // Each node will have weights in every column, as far as is known.
+            bound => bound
+                .saturating_sub(self.tree.bytes_of_nodes() + self.frames.bytes())
+                .saturating_sub(self.tree.capacity() * columns::BYTES_A_NODE)
+                .saturating_sub(self.threads.bytes() + self.collections.bytes_of_nodes())
+                .saturating_sub(self.bytes_of_raw()),
+        }
+    }
+
+    /// Sum of the weights of stacks that were folded into their callers.
+    #[must_use]
+    pub fn folded(&self) -> u64 {
+        self.folded
     }
 
     /// Number of distinct calling contexts, GC's included.
@@ -427,16 +457,20 @@ impl Tables {
                 if depth > MAX_DEPTH {
                     return Err(Corrupt::Depth);
                 }
-                let node = self.tree.descend(kept, &self.scratch, &mut self.frames)?;
+                let room = self.room();
+                let place = self
+                    .tree
+                    .descend(kept, &self.scratch, &mut self.frames, room)?;
                 self.depth = depth;
                 let last = LastStack {
-                    node,
+                    node: place.node,
                     slot: header.slot(),
                     truncated: header.truncated(),
+                    folded: place.folded,
                 };
                 self.last = Some(last);
                 self.unplaced = false;
-                self.threads.saw(last.slot, node, last.truncated);
+                self.threads.saw(last);
                 self.count_stack(last, credit)?;
             }
             Kind::Again => {
@@ -445,13 +479,7 @@ impl Tables {
             }
             Kind::Rest => {
                 let last = self.threads.last(credit.slot);
-                let (node, truncated) = last.ok_or(Corrupt::NothingToRepeat)?;
-                let stack = LastStack {
-                    node,
-                    slot: credit.slot,
-                    truncated,
-                };
-                self.count_stack(stack, credit)?;
+                self.count_stack(last.ok_or(Corrupt::NothingToRepeat)?, credit)?;
             }
             Kind::Gc => {
                 let node = self.gc_node(header.phase())?;
@@ -466,7 +494,9 @@ impl Tables {
                 self.decode(words, length - before_frames)?;
                 let cause = GcCause::from_number(credit.weight.into());
                 let number = extra.unwrap_or_default();
-                self.collections.starts(number, cause, &self.scratch)?;
+                let room = self.room();
+                self.collections
+                    .starts(number, cause, &self.scratch, room)?;
             }
         }
         Ok(())
@@ -534,7 +564,20 @@ impl Tables {
         if stack.truncated {
             self.truncated = self.truncated.saturating_add(credit.weight.into());
         }
+        if stack.folded {
+            self.folded = self.folded.saturating_add(credit.weight.into());
+        }
         Ok(())
+    }
+
+    /// By how many bytes one more point would make raw grow.
+    fn raw_growth(&self) -> usize {
+        let cpu_weights = if self.options.both_clocks {
+            memory::growth(&self.cpu_weights, 1)
+        } else {
+            0
+        };
+        memory::growth(&self.points, 1) + memory::growth(&self.tags, 1) + cpu_weights
     }
 
     /// Counts everywhere, or, without memory, nowhere.
@@ -547,7 +590,13 @@ impl Tables {
             Some(State::Running) | None => None,
         };
         let both = self.options.both_clocks;
-        let raw = self.options.raw && node != ROOT && credit.weight > 0;
+        let mut raw = self.options.raw && node != ROOT && credit.weight > 0;
+        // Nothing may come after a point that is missing, or it would look as if the time before it were its own.
+        let bounded = self.options.max_bytes > 0;
+        if raw && bounded && (self.raw_omitted > 0 || self.raw_growth() > self.room()) {
+            raw = false;
+            self.raw_omitted = self.raw_omitted.saturating_add(weight);
+        }
         if raw {
             memory::reserve(&mut self.points, 1)?;
             memory::reserve(&mut self.tags, 1)?;
@@ -555,11 +604,12 @@ impl Tables {
                 memory::reserve(&mut self.cpu_weights, 1)?;
             }
         }
+        let room = self.tree.capacity();
         if let Some(column) = column {
-            self.columns.make_room(column, node)?;
+            self.columns.make_room(column, node, room)?;
         }
         if both {
-            self.columns.make_room(Column::Cpu, node)?;
+            self.columns.make_room(Column::Cpu, node, room)?;
         }
         let thread = self.threads.index(credit.slot)?;
         self.threads.credit(thread, credit.state, weight, cpu);

@@ -15,6 +15,10 @@ pub struct Profile {
     pub gc_samples: u64,
     /// Samples whose stack was deeper than was recorded; their root side is missing.
     pub truncated: u64,
+    /// Samples whose leaf side was folded into its caller, for the tables had reached their bound.
+    pub folded: u64,
+    /// Samples that are not in raw for the same reason, the last ones.
+    pub raw_omitted: u64,
     /// Samples outside of GC by [`State`](crate::sample::State).
     pub states: [u64; 3],
     /// Samples by the CPU clock; `None` unless both clocks were counted.

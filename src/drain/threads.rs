@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use super::memory::{self, NoMemory};
+use super::LastStack;
 use crate::sample::{State, NO_SLOT};
 
 /// Index of samples that are no thread's.
@@ -38,15 +39,19 @@ impl ThreadTotals {
     }
 }
 
+/// No node: the tree gives this number to none.
+const NO_NODE: u32 = u32::MAX;
+
 /// Where a slot's records go.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     serial: u64,
     /// Its index, once it has one.
     index: u32,
-    /// Node of its last stack, 0 if there is none; and whether that was cut.
+    /// Node of its last stack, [`NO_NODE`] if there is none; whether that was cut, and whether it was folded.
     node: u32,
     truncated: bool,
+    folded: bool,
 }
 
 /// Totals by thread.
@@ -69,8 +74,9 @@ impl Threads {
         self.slots[place] = Some(Slot {
             serial,
             index: self.by_serial.get(&serial).copied().unwrap_or(NO_THREAD),
-            node: 0,
+            node: NO_NODE,
             truncated: false,
+            folded: false,
         });
         Ok(())
     }
@@ -104,27 +110,33 @@ impl Threads {
         Ok(slot.index)
     }
 
-    /// Remembers a slot's last stack.
-    pub(super) fn saw(&mut self, slot: u16, node: u32, truncated: bool) {
-        if slot == NO_SLOT {
+    /// Remembers its slot's last stack.
+    pub(super) fn saw(&mut self, stack: LastStack) {
+        if stack.slot == NO_SLOT {
             return;
         }
-        if let Some(Some(slot)) = self.slots.get_mut(usize::from(slot)) {
-            slot.node = node;
-            slot.truncated = truncated;
+        if let Some(Some(slot)) = self.slots.get_mut(usize::from(stack.slot)) {
+            slot.node = stack.node;
+            slot.truncated = stack.truncated;
+            slot.folded = stack.folded;
         }
     }
 
     /// A slot's last stack, if it has one.
-    pub(super) fn last(&self, slot: u16) -> Option<(u32, bool)> {
-        let slot = self.slots.get(usize::from(slot)).copied().flatten()?;
-        (slot.node != 0).then_some((slot.node, slot.truncated))
+    pub(super) fn last(&self, slot: u16) -> Option<LastStack> {
+        let found = self.slots.get(usize::from(slot)).copied().flatten()?;
+        (found.node != NO_NODE).then_some(LastStack {
+            node: found.node,
+            slot,
+            truncated: found.truncated,
+            folded: found.folded,
+        })
     }
 
     /// Nobody's last stack is known any more.
     pub(super) fn forget_last(&mut self) {
         for slot in self.slots.iter_mut().flatten() {
-            slot.node = 0;
+            slot.node = NO_NODE;
         }
     }
 

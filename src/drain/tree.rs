@@ -4,6 +4,9 @@
 //! numbers over that array (4 bytes an entry), keyed by parent, frame and line. The path of the
 //! last stack is kept, so that the part a stack shares with the one before it, at the root side,
 //! costs one compare a frame and no hash.
+//!
+//! Where the tables may not grow any more, the frames of a new stack that have no nodes are folded into the node that called
+//! them: they stay in the path, which later records keep frames of, and count as their caller's own.
 
 use std::hash::BuildHasher;
 
@@ -12,7 +15,7 @@ use rustc_hash::FxBuildHasher;
 use static_assertions::assert_eq_size;
 
 use super::frames::FrameSet;
-use super::{memory, Corrupt};
+use super::{columns, memory, Corrupt};
 use crate::sample::FrameLine;
 
 /// Number of the node above all stacks; it has no frame and is its own parent.
@@ -43,6 +46,14 @@ struct Step {
 
 assert_eq_size!(Step, [u64; 2]);
 
+/// Where a stack is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) node: u32,
+    /// Frames below that node were folded into it.
+    pub(super) folded: bool,
+}
+
 /// The tree, and the path that was walked last.
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -51,6 +62,8 @@ pub(super) struct Tree {
     children: HashTable<u32>,
     /// A chain of nodes from below the root, the last stack or one that continues it.
     path: Vec<Step>,
+    /// How many steps of the path have nodes of their own; the rest is folded into the last of them.
+    placed: usize,
 }
 
 impl Tree {
@@ -66,17 +79,20 @@ impl Tree {
             nodes: vec![root],
             children: HashTable::new(),
             path: Vec::new(),
+            placed: 0,
         }
     }
 
-    /// The node of a stack whose root side is the first `kept` frames of the last one, and whose leaf side is given leaf
-    /// first (I15); missing nodes and their frames are added. A whole stack keeps none.
+    /// The place of a stack whose root side is the first `kept` frames of the last one, and whose leaf side is given leaf
+    /// first (I15); missing nodes and their frames are added, where that takes no more than `room` bytes more. A whole stack keeps
+    /// none.
     pub(super) fn descend(
         &mut self,
         kept: usize,
         leaf_first: &[FrameLine],
         frames: &mut FrameSet,
-    ) -> Result<u32, Corrupt> {
+        room: usize,
+    ) -> Result<Place, Corrupt> {
         if kept > self.path.len() {
             return Err(Corrupt::NothingToRepeat);
         }
@@ -84,24 +100,39 @@ impl Tree {
         let shared = kept + self.shared_from(kept, leaf_first);
         if shared == depth {
             // The path may go on below this stack; it stays, for the stack that comes back to it.
-            return Ok(shared.checked_sub(1).map_or(ROOT, |i| self.path[i].node));
+            return Ok(Place {
+                node: shared.checked_sub(1).map_or(ROOT, |i| self.path[i].node),
+                folded: shared > self.placed,
+            });
         }
         self.path.truncate(shared);
+        self.placed = self.placed.min(shared);
         memory::reserve(&mut self.path, depth - shared)?;
         let mut parent = self.path.last().map_or(ROOT, |step| step.node);
         let mut rest = &leaf_first[..depth - shared];
+        if self.placed < shared {
+            return Ok(self.fold(parent, rest));
+        }
         while let Some((&frame, leafward)) = rest.split_last() {
             let Some(node) = self.child(parent, frame) else {
-                return self.grow(parent, rest, frames);
+                return if self.growth(rest.len(), frames) > room {
+                    Ok(self.fold(parent, rest))
+                } else {
+                    self.grow(parent, rest, frames)
+                };
             };
             self.step(frame, node);
+            self.placed += 1;
             parent = node;
             rest = leafward;
         }
-        Ok(parent)
+        Ok(Place {
+            node: parent,
+            folded: false,
+        })
     }
 
-    /// The child of `parent` for `frame`, added if it is missing. Leaves the path alone.
+    /// The child of `parent` for `frame`, added if it is missing, whatever bound there is. Leaves the path alone.
     pub(super) fn child_or_new(
         &mut self,
         parent: u32,
@@ -130,9 +161,26 @@ impl Tree {
 
     /// Memory held, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>()
-            + self.children.allocation_size()
-            + self.path.capacity() * size_of::<Step>()
+        self.bytes_of_nodes() + self.path.capacity() * size_of::<Step>()
+    }
+
+    /// The part of it that grows with the number of stacks.
+    pub(super) fn bytes_of_nodes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.children.allocation_size()
+    }
+
+    /// Number of nodes, the root included, that there is memory for.
+    pub(super) fn capacity(&self) -> usize {
+        self.nodes.capacity()
+    }
+
+    /// By how many bytes `count` more nodes, with their frames and their weights in every column, would make the tables grow,
+    /// at most.
+    fn growth(&self, count: usize, frames: &FrameSet) -> usize {
+        let nodes = memory::growth(&self.nodes, count);
+        nodes / size_of::<Node>() * (size_of::<Node>() + columns::BYTES_A_NODE)
+            + memory::table_growth(&self.children, count)
+            + frames.growth(count)
     }
 
     /// All nodes, the root first; within what one record added, leaf first.
@@ -158,6 +206,17 @@ impl Tree {
         found.copied()
     }
 
+    /// Continues the path by frames that have no nodes.
+    fn fold(&mut self, caller: u32, leaf_first: &[FrameLine]) -> Place {
+        for &frame in leaf_first.iter().rev() {
+            self.step(frame, caller);
+        }
+        Place {
+            node: caller,
+            folded: true,
+        }
+    }
+
     /// Adds a whole branch of new nodes under `parent` and returns its leaf. Numbers go up from the
     /// leaf, and so does the order of first sight: the order in which StackProf meets frames,
     /// edges and lines within a sample.
@@ -166,7 +225,7 @@ impl Tree {
         parent: u32,
         leaf_first: &[FrameLine],
         frames: &mut FrameSet,
-    ) -> Result<u32, Corrupt> {
+    ) -> Result<Place, Corrupt> {
         let leaf = self.numbers(leaf_first.len())?;
         let mut node = leaf;
         let (&top, below) = leaf_first.split_last().ok_or(Corrupt::Length)?;
@@ -180,7 +239,11 @@ impl Tree {
         for (offset, &frame) in leaf_first.iter().enumerate().rev() {
             self.step(frame, leaf + offset as u32);
         }
-        Ok(leaf)
+        self.placed += leaf_first.len();
+        Ok(Place {
+            node: leaf,
+            folded: false,
+        })
     }
 
     /// The first of `count` consecutive free node numbers.

@@ -26,7 +26,7 @@ class AgentTest < RingProf::TestCase
   def test_all_settings_reach_the_profile
     in_directory do |dir|
       settings = { RINGPROF_MODE: "cpu_and_wall", RINGPROF_INTERVAL: "200", RINGPROF_RAW: "1", RINGPROF_THREADS: "current",
-                   RINGPROF_MAX_OVERHEAD: "0.5", RINGPROF_OUT: "p.dump", RINGPROF_TICK: "thread" }
+                   RINGPROF_MAX_OVERHEAD: "0.5", RINGPROF_MAX_MEMORY: "1048576", RINGPROF_OUT: "p.dump", RINGPROF_TICK: "thread" }
       _, err, = autorun("Thread.new { #{CliTesting.spin("aside")} }.join; #{BUSY}", chdir: dir, **settings)
       assert_equal "RingProf results dumped at: #{File.realpath(dir)}/p.dump\n", err.sub(dir, File.realpath(dir))
       results = load_profile("#{dir}/p.dump")

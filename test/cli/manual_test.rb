@@ -37,7 +37,7 @@ class CliManualTest < RingProf::TestCase
 
   def test_bash
     assert_equal %w[run], complete("ringprof", "ru")
-    assert_equal %w[--mode --max-overhead].sort, complete("ringprof", "run", "--m").sort
+    assert_equal %w[--max-memory --max-overhead --mode], complete("ringprof", "run", "--m").sort
     assert_equal %w[cpu cpu_and_wall custom], complete("ringprof", "run", "--mode", "c").sort
     assert_equal %w[bash], complete("ringprof", "completion", "b")
     assert_equal %w[diff], complete("ringprof", "help", "di")

@@ -147,7 +147,7 @@ fn run(steps: &[Step], words: usize, both: bool) -> (Vec<Kind>, Runs, Runs) {
         tables: Tables::new(options),
         kinds: Vec::new(),
     };
-    drain.tables.resume(0, true);
+    drain.tables.resume(0, true, 0);
     for slot in [1, 2] {
         drain
             .tables

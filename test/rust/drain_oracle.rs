@@ -15,7 +15,7 @@ const SLOT: u16 = 3;
 /// Empty tables of a profile that started at `start_ns`.
 fn tables_from(options: Options, start_ns: u64) -> Tables {
     let mut tables = Tables::new(options);
-    tables.resume(start_ns, options.raw);
+    tables.resume(start_ns, options.raw, options.max_bytes);
     tables
 }
 
@@ -321,7 +321,7 @@ proptest! {
         interval_ns in prop_oneof![Just(0_u64), 1..50_000_u64],
         monotone_deltas in any::<bool>(),
     ) {
-        let mut tables = tables_from(Options { raw: true, monotone_deltas, both_clocks: false }, START_NS);
+        let mut tables = tables_from(Options { raw: true, monotone_deltas, ..Options::default() }, START_NS);
         let mut samples = run(&mut tables, &steps);
         let profile = tables.finish(interval_ns);
         samples.retain(|sample| !sample.stack.is_empty());
@@ -355,7 +355,7 @@ proptest! {
     fn random_words_never_panic(
         records in vec(
             (
-                prop_oneof![any::<u64>(), (1..4_u64, 0..12_u64, any::<u64>())
+                prop_oneof![any::<u64>(), (0..8_u64, 0..12_u64, any::<u64>())
                     .prop_map(|(kind, words, rest)| kind | words << 8 | rest << 24)],
                 vec(any::<u64>(), 0..12),
                 any::<bool>(),
@@ -364,13 +364,14 @@ proptest! {
         ),
         start_ns in any::<u64>(),
         interval_ns in any::<u64>(),
+        max_bytes in prop_oneof![Just(0_usize), 1..10_000_usize],
     ) {
-        let mut tables = tables_from(Options { raw: true, monotone_deltas: true, both_clocks: false }, start_ns);
+        let mut tables = tables_from(Options { raw: true, monotone_deltas: true, max_bytes, ..Options::default() }, start_ns);
         for (header, words, credit) in records {
             let (samples, nodes) = (tables.samples(), tables.nodes());
             let inserted = tables.insert([header].into_iter().chain(words));
             if inserted.is_ok() {
-                prop_assert_eq!(tables.samples(), samples + Header(header).weight());
+                prop_assert_eq!(tables.samples(), samples + Header(header).intervals());
             } else {
                 prop_assert_eq!((tables.samples(), tables.nodes()), (samples, nodes));
                 prop_assert!(!tables.credit_last(1, start_ns));
@@ -451,6 +452,7 @@ fn a_weight_of_0_is_seen_and_counts_nothing() {
             both_clocks: false,
             raw: true,
             monotone_deltas: false,
+            max_bytes: 0,
         },
         0,
     );
@@ -480,6 +482,7 @@ fn the_largest_weights_add_up() {
             both_clocks: false,
             raw: true,
             monotone_deltas: false,
+            max_bytes: 0,
         },
         0,
     );
@@ -546,6 +549,7 @@ fn deltas_after_a_pause_count_from_the_second_start() {
         both_clocks: false,
         raw: true,
         monotone_deltas: false,
+        max_bytes: 0,
     };
     let record = |time_ns| {
         let header = Header::new(Kind::Stack, GcPhase::None, false, 3, 0, 1);
@@ -553,7 +557,7 @@ fn deltas_after_a_pause_count_from_the_second_start() {
     };
     let mut tables = tables_from(options, 1_000_000);
     tables.insert(record(1_500_000).into_iter()).unwrap();
-    tables.resume(9_000_000, true);
+    tables.resume(9_000_000, true, 0);
     tables.insert(record(9_100_000).into_iter()).unwrap();
     tables.insert(record(9_300_000).into_iter()).unwrap();
     let raw = tables.finish(0).raw.unwrap();

@@ -109,9 +109,10 @@ fn tables() -> Tables {
         both_clocks: false,
         raw: true,
         monotone_deltas: false,
+        max_bytes: 0,
     };
     let mut tables = Tables::new(options);
-    tables.resume(0, true);
+    tables.resume(0, true, 0);
     tables
 }
 

@@ -67,7 +67,8 @@ class WorkerClocksTest < RingProf::TestCase
   def test_options_that_are_refused
     {
       { max_overhead: 0 } => /max_overhead/, { max_overhead: 2 } => /max_overhead/, { max_overhead: -0.1 } => /max_overhead/,
-      { max_overhead: 0.02, tick: :timer } => /tick thread/, { threads: :some } => /threads is :all or :current/
+      { max_overhead: 0.02, tick: :timer } => /tick thread/, { threads: :some } => /threads is :all or :current/,
+      { max_memory: 1 } => /max_memory is a number of bytes/, { max_memory: -5 } => /max_memory/
     }.each do |options, message|
       error = assert_raises(ArgumentError, options.inspect) { RingProf.start(**options) }
       assert_match message, error.message

@@ -1,4 +1,4 @@
-//! What the Hash has beyond StackProf's keys, which its readers pass over. In timed modes alone.
+//! What the Hash has beyond StackProf's keys, which its readers pass over. But for the last two in timed modes alone.
 //!
 //! | key | content |
 //! | --- | --- |
@@ -9,6 +9,8 @@
 //! | `:cpu_samples` | samples by the CPU clock (mode `:cpu_and_wall`) |
 //! | `:raw_threads`, `:raw_states` | with `raw: true`, as many as `:raw_sample_timestamps`: index in `:threads`, Symbol |
 //! | `:raw_cpu_weights` | with both clocks: one for each run of `:raw` |
+//! | `:folded_samples` | samples whose leaf side was folded into its caller, where `max_memory:` was reached |
+//! | `:raw_omitted_samples` | samples that `:raw` lacks for the same reason |
 //!
 //! A frame has `:states` (`{running: [total, self], …}`) when not all of its samples are of a thread that
 //! ran, and `:cpu_samples`, `:cpu_total_samples` with both clocks.

@@ -78,6 +78,10 @@ pub fn read(keywords: VALUE) -> Result<Options, Failure> {
             return Err(Refusal::OverheadOfTimer.into());
         }
     }
+    let memory = get(c"max_memory");
+    if truthy(memory) {
+        config.max_memory = Config::check_memory(to_integer(memory)?)?;
+    }
     let raise_failure = match get(c"on_failure") {
         NIL | FALSE => std::env::var_os("RINGPROF_ON_FAILURE").is_none_or(|value| value != "warn"),
         asked => named(asked, &[c"raise", c"warn"], Refusal::OnFailure)? == "raise",

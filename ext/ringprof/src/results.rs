@@ -111,6 +111,14 @@ fn build(
                 set(c"gc_callers", callers);
                 fill(callers, &keys, &profile.gc_callers, aggregate, profile);
             }
+            for (key, omitted) in [
+                (c"folded_samples", profile.folded),
+                (c"raw_omitted_samples", profile.raw_omitted),
+            ] {
+                if omitted > 0 {
+                    set(key, integer(omitted));
+                }
+            }
             hash
         }
     })

@@ -148,6 +148,7 @@ fn hash(stats: &Stats, because: Option<&'static str>, failure: Option<&str>) -> 
                 (c"bytes", integer(stats.table_bytes as u64)),
                 (c"nodes", integer(stats.nodes as u64)),
                 (c"samples", integer(stats.samples)),
+                (c"folded", integer(stats.folded)),
             ]),
         ),
     ])

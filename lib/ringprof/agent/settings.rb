@@ -35,7 +35,8 @@ module RingProf
         {
           mode: one_of("MODE", MODES), threads: threads, interval: number("INTERVAL") { |text| Integer(text, 10) },
           raw: flag("RAW"), ignore_gc: flag("IGNORE_GC"), tick: one_of("TICK", TICKS),
-          max_overhead: number("MAX_OVERHEAD") { |text| Float(text) }, on_failure: :warn
+          max_overhead: number("MAX_OVERHEAD") { |text| Float(text) },
+          max_memory: number("MAX_MEMORY") { |text| Integer(text, 10) }, on_failure: :warn
         }.compact
       end
 

@@ -72,6 +72,8 @@ module RingProf
         parser.on("--raw", "keep every single stack, with its time, for flame graphs") { @settings["RAW"] = "1" }
         parser.on("--ignore-gc", "credit garbage collection to the code that it interrupts") { @settings["IGNORE_GC"] = "1" }
         parser.on("--max-overhead SHARE", Float, "of the time that profiling may take, as 0.02") { |share| @settings["MAX_OVERHEAD"] = share.to_s }
+        parser.on("--max-memory BYTES", Integer, "that the tables may take; then new stacks are folded into",
+                  "their callers") { |bytes| @settings["MAX_MEMORY"] = bytes.to_s }
         parser.on("--tick SOURCE", TICKS, "auto (default), thread, or timer: what keeps the time") { |tick| @settings["TICK"] = tick }
       end
 

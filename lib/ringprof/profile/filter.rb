@@ -8,7 +8,7 @@ module RingProf
     # Makes the results Hash of a part of a profile. See {Profile#filter}.
     class Filter
       # What belongs to the whole and to no part of it.
-      OF_THE_WHOLE = %i[gc_callers gc_causes].freeze
+      OF_THE_WHOLE = %i[gc_callers gc_causes folded_samples raw_omitted_samples].freeze
       private_constant :OF_THE_WHOLE
 
       # @param profile [Profile]

@@ -12,7 +12,7 @@ module RingProf
       RAW = %i[raw_sample_timestamps raw_timestamp_deltas raw_states raw_cpu_weights].freeze
       # What is made here; anything else that only one has is kept as it is.
       MADE = %i[samples gc_samples missed_samples metadata frames raw raw_lines states threads raw_threads gc_causes gc_callers
-                cpu_samples].concat(RAW).freeze
+                cpu_samples folded_samples raw_omitted_samples].concat(RAW).freeze
       private_constant :RAW, :MADE
 
       # @param first [Profile]
@@ -219,7 +219,7 @@ module RingProf
           end
         end
         results[:gc_callers] = frames(:gc_callers) if @first[:gc_callers] || @second[:gc_callers]
-        results[:cpu_samples] = sum(:cpu_samples) if @first[:cpu_samples] || @second[:cpu_samples]
+        %i[cpu_samples folded_samples raw_omitted_samples].each { |key| results[key] = sum(key) if @first[key] || @second[key] }
         results
       end
     end

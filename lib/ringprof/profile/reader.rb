@@ -152,7 +152,7 @@ module RingProf
 
         def check_kinds(data)
           arrays = %i[raw raw_lines raw_sample_timestamps raw_timestamp_deltas raw_threads raw_states raw_cpu_weights threads]
-          good = counts?(data, :gc_samples, :missed_samples) && arrays.all? { |key| data[key].nil? || data[key].is_a?(Array) } &&
+          good = counts?(data, :gc_samples, :missed_samples, :folded_samples, :raw_omitted_samples) && arrays.all? { |key| data[key].nil? || data[key].is_a?(Array) } &&
                  %i[metadata states gc_callers gc_causes].all? { |key| hash?(data[key]) }
           raise Error, "no results Hash" unless good
         end

@@ -54,6 +54,7 @@ module RingProf
           format("  Samples: %d (%.2f%% miss rate)", @profile.samples, 100 * @profile.miss_rate),
           format("  GC: %d (%.2f%%)", @profile.gc_samples, 100 * @profile.share(@profile.gc_samples)),
           *states,
+          *folded,
           session
         ].compact
       end
@@ -64,6 +65,14 @@ module RingProf
         return [] if states[:waiting].zero? && states[:blocked].zero?
 
         STATES.map { |state, name| format("  %s: %d (%.2f%%)", name, states[state], 100 * @profile.share(states[state])) }
+      end
+
+      # What the bound on memory has cost.
+      def folded
+        { "Folded into their callers (max_memory)": @profile.folded_samples,
+          "Not in raw (max_memory)": @profile.raw_omitted_samples }.filter_map do |name, samples|
+          format("  %s: %d (%.2f%%)", name, samples, 100 * @profile.share(samples)) if samples.positive?
+        end
       end
 
       def default_modeline
