@@ -11,68 +11,8 @@ require "etc"
 require "json"
 require "optparse"
 require "rbconfig"
-
-# A worker process at the other end of two pipes.
-class Contender
-  attr_reader :name
-
-  # @return [Contender, nil] nil when the worker does not start: its profiler is not installed
-  def self.open(name, load_path)
-    contender = new(name, load_path)
-    contender if contender.ready?
-  end
-
-  def initialize(name, load_path)
-    @name = name
-    includes = load_path.flat_map { |directory| ["-I", directory] }
-    @pipe = IO.popen([RbConfig.ruby, *includes, File.join(__dir__, "worker.rb"), name], "r+")
-  end
-
-  def ready?
-    @pipe.gets == "ready\n"
-  end
-
-  # @return [Hash{Symbol => Numeric}] what the round was like
-  def ask(*command)
-    @pipe.puts command.join(" ")
-    JSON.parse(@pipe.gets || abort("bench/overhead.rb: the worker #{name.inspect} died"), symbolize_names: true)
-  end
-
-  def close
-    @pipe.close
-  end
-end
-
-# Rounds of one contender at one depth.
-class Rounds
-  # Low, because noise only ever adds; not the lowest, which would be luck.
-  QUANTILE = 0.2
-
-  def initialize
-    @rounds = []
-  end
-
-  def <<(round)
-    @rounds << round
-    self
-  end
-
-  # @return [Array<Hash>]
-  def to_a
-    @rounds
-  end
-
-  # @yieldparam round [Hash]
-  # @return [Float] the low quantile of what the block makes of each round
-  def low(&block)
-    sorted = @rounds.map(&block).sort
-    sorted[(sorted.size * QUANTILE).floor].to_f
-  end
-
-  def sum(key)
-    @rounds.sum { |round| round.fetch(key, 0) }
-  end
-end
+require_relative "support/contender"
+require_relative "support/sheet"
 
 # A table line: one contender at one depth.
 class Line
@@ -166,6 +106,8 @@ class Overhead
   COMMANDS_PER_LAP = 10
   ROOT = File.expand_path("..", __dir__)
   LEAST_LAPS = 5
+  # What own cost ÷ warm walk is held to, by depth.
+  BOUNDS = { 50 => 1.5, 200 => 1.3 }.freeze
 
   def initialize(arguments)
     @seconds = 120
@@ -206,7 +148,7 @@ class Overhead
       parser.on("--round MS", Integer, "length of a round without a profiler (default #{@round_ms})") do |ms|
         @round_ms = ms
       end
-      parser.on("--json FILE", "every round, and the tables") { |path| @json = path }
+      parser.on("--json FILE", "adds the measures to this file") { |path| @json = path }
       parser.on("--markdown", "print the tables as README.md has them") { @markdown = true }
       parser.on("--extension DIR", "where the test build is (default build/testing)") do |directory|
         @extension = File.expand_path(directory)
@@ -266,7 +208,8 @@ class Overhead
                       walk.low { |round| round[:warm_ns] } / 1000, walk.low { |round| round[:cold_ns] } / 1000), ""
       print_table(lines(depth).map(&:cells))
     end
-    write_json if @json
+    puts "", *sheet.table
+    sheet.write(@json) if @json
   end
 
   def introduction
@@ -288,11 +231,15 @@ class Overhead
     end
   end
 
-  def write_json
-    depths = @rounds.map do |depth, rounds|
-      { depth: depth, lines: lines(depth).map(&:to_h), rounds: rounds.transform_values(&:to_a) }
+  # What one sample costs, in bare walks of the same stack.
+  def sheet
+    @sheet ||= Sheet.new("overhead").tap do |sheet|
+      @depths.each do |depth|
+        wall, cpu = ["ringprof wall thread", "ringprof cpu thread"].map { |name| Line.new(name, @rounds[depth]).to_h }
+        sheet.add("depth #{depth}: own cost ÷ warm walk, wall", wall[:per_warm_walk], most: BOUNDS[depth])
+        sheet.add("depth #{depth}: the same in CPU mode, less that", cpu[:per_warm_walk] - wall[:per_warm_walk], most: 0.1)
+      end
     end
-    File.write(@json, JSON.generate(machine: @machine, laps: @laps, seed: @seed, depths: depths))
   end
 end
 

@@ -9,6 +9,7 @@ require "json"
 require "optparse"
 require "rbconfig"
 require "tmpdir"
+require_relative "support/sheet"
 
 # The profiled program, in a process of its own: `ruby rdoc.rb --child PROFILER OUTPUT_FOLDER`.
 module Child
@@ -65,7 +66,12 @@ module Child
       { ticks: stats[:received], samples: results[:samples], missed: results[:missed_samples],
         weights: Child.raw_weights(results[:raw]), recorded: stats[:recorded], coalesced: stats[:coalesced][:total],
         lost: stats[:lost][:total], handler_ns: stats[:handler][:total_ns], drain_ns: stats[:drains][:total_ns],
-        drains: stats[:drains][:count], longest_drain_ns: stats[:drains][:max_ns] }
+        drains: stats[:drains][:count], longest_drain_ns: stats[:drains][:max_ns], short_drains: short(stats[:drains][:histogram]) }
+    end
+
+    # Drains of at most the longest time in the histogram that is below 300 µs.
+    def short(histogram)
+      histogram.select { |ns, _count| ns <= 300_000 }.values.last || 0
     end
   end
 
@@ -119,16 +125,31 @@ class RDocBench
     puts format("%s, Linux %s, load %s\n%s\n\n", Time.now.strftime("%F"), File.read("/proc/sys/kernel/osrelease").chomp,
                 File.read("/proc/loadavg")[/\S+ \S+ \S+/], RUBY_DESCRIPTION)
     print_table(rows)
-    File.write(@json, JSON.generate(runs)) if @json
+    puts "", *sheet(runs, fastest).table
+    sheet(runs, fastest).write(@json) if @json
   end
 
   private
+
+  # Of all runs of RingProf together; times by their medians.
+  def sheet(runs, fastest)
+    ours = runs["ringprof"]
+    sheet = Sheet.new("rdoc")
+    sum = ->(key) { ours.sum { |answer| answer[key] } }
+    slowdown = ->(answers) { answers.map { |answer| answer[:elapsed_ns].fdiv(fastest) }.sort[answers.size / 2] }
+    sheet.add("drains of at most 300 µs", 100.0 * sum[:short_drains] / sum[:drains], "%", least: 99.9)
+    sheet.add("missed", 100.0 * sum[:missed] / (sum[:samples] + sum[:missed]), "%")
+    sheet.add("weights × interval ÷ elapsed", sum[:weights].fdiv(sum[:elapsed_ns]) * Child::INTERVAL_US * 1000, "", least: 0.99, most: 1.01)
+    sheet.add("slowdown", slowdown[ours])
+    sheet.add("slowdown under StackProf", slowdown[runs["stackprof"]]) unless runs["stackprof"].empty?
+    sheet
+  end
 
   def options
     OptionParser.new do |parser|
       parser.banner = "Usage: ruby bench/rdoc.rb [options]"
       parser.on("--rounds N", Integer, "runs of each (default #{@rounds})") { |value| @rounds = value }
-      parser.on("--json FILE", "what each run said") { |path| @json = path }
+      parser.on("--json FILE", "adds the measures to this file") { |path| @json = path }
       parser.on("--markdown", "print the table as README.md has it") { @markdown = true }
       parser.on("--extension DIR", "where the build to measure is (default lib)") do |directory|
         @extension = File.expand_path(directory)

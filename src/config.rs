@@ -186,6 +186,9 @@ pub const DEFAULT_BUFFER: u64 = 1 << 20;
 pub const MIN_MEMORY: u64 = 1 << 20;
 /// Greatest bound on the tables, in bytes.
 pub const MAX_MEMORY: u64 = 1 << 40;
+/// Where nothing was asked for, one thread is ticked by a timer at intervals (µs) below this: measured with the tick thread, a
+/// fifth to a half of the ticks due every 20 µs came too late to be worth a record, with the timer a fiftieth.
+pub const SHORTEST_FOR_A_THREAD: u64 = 50;
 /// Shortest time between two ticks, in ns. A shorter interval is served by weights above 1.
 pub const MIN_TICK_NS: u64 = 20_000;
 

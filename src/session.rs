@@ -16,7 +16,7 @@ use crate::capture::tick::{Source, SourceKind, TickPlan};
 use crate::capture::vm_hooks::VmHooks;
 use crate::capture::writer::{Mark, Outcome, Writer};
 use crate::capture::{clock, fork, handler, Shared, Standing};
-use crate::config::{Config, Mode, Threads, TickChoice};
+use crate::config::{Config, Mode, Threads, TickChoice, SHORTEST_FOR_A_THREAD};
 use crate::drain::{Corrupt, NoMemory, Options, Profile, Tables};
 use crate::ring::{self, Consumer, Producer};
 use crate::roster::{Person, Roster};
@@ -270,6 +270,14 @@ impl Session {
         let kind = SourceKind::of(match config.tick {
             // Only the tick thread can keep to a budget.
             TickChoice::Auto if config.budget_ppm > 0 => TickChoice::Thread,
+            // Falling asleep and waking up takes a thread as long as so short an interval; a timer ticks in the sampled thread.
+            TickChoice::Auto
+                if config.mode == Mode::Wall
+                    && config.threads == Threads::Starter
+                    && config.interval < SHORTEST_FOR_A_THREAD =>
+            {
+                TickChoice::Timer
+            }
             choice => choice,
         });
         let signal = if config.mode.is_timed() {

@@ -1,9 +1,24 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "etc"
 
 class StartStopTest < RingProf::TestCase
   stress_gc
+
+  # Falling asleep and waking up takes a thread about as long as the shortest intervals.
+  def test_where_ticks_come_from_when_nothing_is_asked
+    skip "one processor: everything ticks by timer" if Etc.nprocessors < 2
+    {
+      { interval: 50 } => :thread, { interval: 49 } => :timer, { interval: 49, threads: :all } => :thread,
+      { interval: 49, max_overhead: 0.5 } => :thread, { interval: 49, mode: :cpu } => :thread, { interval: 49, tick: :thread } => :thread
+    }.each do |options, tick|
+      RingProf.start(mode: :wall, **options)
+      assert_equal tick, RingProf.stats[:tick], options.inspect
+      RingProf.stop
+      RingProf.results
+    end
+  end
 
   def test_start_and_stop_tell_whether_they_did_something
     refute_predicate RingProf, :running?

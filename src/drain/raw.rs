@@ -187,6 +187,45 @@ impl Raw {
         })
     }
 
+    /// How many numbers StackProf's `raw` takes for all runs: for each its depth, its frames and its weight.
+    ///
+    /// # Errors
+    /// [`NoMemory`], for it takes some.
+    pub fn words(&self) -> Result<u64, NoMemory> {
+        let mut depths = memory::collect(self.nodes.iter().map(|_| 0_u16))?;
+        let mut sum = 0;
+        for run in self.runs() {
+            sum += 2 + u64::from(self.depth(run.node, &mut depths));
+        }
+        Ok(sum)
+    }
+
+    /// The depth of a stack; those of the nodes on its way are noted.
+    fn depth(&self, node: u32, depths: &mut [u16]) -> u16 {
+        let known = |number: u32, depths: &[u16]| match depths.get(number as usize) {
+            Some(0) if number != ROOT => None,
+            depth => Some(depth.copied().unwrap_or_default()),
+        };
+        let mut steps = 0;
+        let mut number = node;
+        let base = loop {
+            if let Some(depth) = known(number, depths) {
+                break depth;
+            }
+            steps += 1;
+            number = self.nodes[number as usize].parent;
+        };
+        // No stack is deeper than MAX_DEPTH, which fits.
+        let depth = base + steps;
+        let (mut number, mut left) = (node, depth);
+        while left > base {
+            depths[number as usize] = left;
+            left -= 1;
+            number = self.nodes[number as usize].parent;
+        }
+        depth
+    }
+
     /// Replaces `out` with the stack of `node`, root first. Empty for a number that no run has.
     pub fn stack(&self, node: u32, out: &mut Vec<StackFrame>) {
         out.clear();

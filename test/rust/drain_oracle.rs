@@ -331,6 +331,8 @@ proptest! {
         };
         prop_assert_eq!(expanded_runs(&profile, raw), runs_of(&samples));
         prop_assert_eq!(raw.samples(), samples.len() as u64);
+        let words: usize = runs_of(&samples).iter().map(|(stack, _)| stack.len() + 2).sum();
+        prop_assert_eq!(raw.words(), Ok(words as u64));
         let times = timestamps_of(&samples, interval_ns);
         prop_assert_eq!(raw.timestamps_us().collect::<Vec<_>>(), &times[..]);
 

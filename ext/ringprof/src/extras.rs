@@ -16,6 +16,7 @@
 //! ran, and `:cpu_samples`, `:cpu_total_samples` with both clocks.
 
 use crate::guard::Failure;
+use crate::lists::List;
 use crate::threads;
 use crate::values::{self, boolean, integer, symbol, NIL};
 use rb_sys::VALUE;
@@ -167,15 +168,14 @@ unsafe fn add_raw(hash: VALUE, raw: &Raw) {
     unsafe {
         let keys = State::ALL.map(state_key);
         let gc = symbol(c"gc");
-        let threads = rb_sys::rb_ary_new();
-        rb_sys::rb_hash_aset(hash, symbol(c"raw_threads"), threads);
-        let states = rb_sys::rb_ary_new();
-        rb_sys::rb_hash_aset(hash, symbol(c"raw_states"), states);
+        let mut threads = List::with_room(raw.samples());
+        let mut states = List::with_room(raw.samples());
         for tag in raw.sample_tags() {
-            let thread = tag.thread().map_or(NIL, |index| integer(index.into()));
-            rb_sys::rb_ary_push(threads, thread);
-            rb_sys::rb_ary_push(states, tag.state().map_or(gc, |state| keys[state as usize]));
+            threads.push(tag.thread().map_or(NIL, |index| integer(index.into())));
+            states.push(tag.state().map_or(gc, |state| keys[state as usize]));
         }
+        rb_sys::rb_hash_aset(hash, symbol(c"raw_threads"), threads.finish());
+        rb_sys::rb_hash_aset(hash, symbol(c"raw_states"), states.finish());
         if let Some(weights) = raw.run_cpu_weights() {
             let list = rb_sys::rb_ary_new();
             rb_sys::rb_hash_aset(hash, symbol(c"raw_cpu_weights"), list);

@@ -26,6 +26,7 @@ mod faults;
 mod guard;
 mod gvl;
 mod hooks;
+mod lists;
 mod names;
 mod options;
 mod results;

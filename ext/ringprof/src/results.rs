@@ -13,6 +13,7 @@
 use crate::extras;
 use crate::guard::{protect, Failure};
 use crate::gvl::Gvl;
+use crate::lists::{numbers, List};
 use crate::names;
 use crate::state::{with, with_session, Kept};
 use crate::values::{self, integer, symbol, NIL};
@@ -21,10 +22,6 @@ use ringprof_core::config::Mode;
 use ringprof_core::drain::{FrameTotals, NoMemory, Profile, Raw, StackFrame};
 use ringprof_core::sample::MAX_DEPTH;
 use ringprof_core::session::Finished;
-use std::ffi::c_long;
-
-/// Integers that are handed to an Array at a time.
-const BATCH: usize = 256;
 
 /// The Hash of the profile that waits to be read, or `nil`. The profile is given up only when the
 /// Hash is whole.
@@ -70,6 +67,11 @@ fn build(
     stack: &mut Vec<StackFrame>,
 ) -> Result<VALUE, Failure> {
     let profile = finished.profile();
+    // Counted out here: it takes memory, which a raise would not give back.
+    let words = match &profile.raw {
+        Some(raw) => raw.words()?,
+        None => 0,
+    };
     protect(|| {
         let keys = Keys::new();
         // SAFETY: Ruby objects, all on this stack until they are in `hash`.
@@ -99,11 +101,13 @@ fn build(
             set(c"frames", frames);
             fill(frames, &keys, &profile.frames, aggregate, profile);
             if let Some(raw) = &profile.raw {
-                let (stacks, lines) = raw_arrays(profile, raw, stack);
+                let (stacks, lines) = raw_arrays(profile, raw, words, stack);
                 set(c"raw", stacks);
                 set(c"raw_lines", lines);
-                set(c"raw_sample_timestamps", numbers(raw.timestamps_us()));
-                set(c"raw_timestamp_deltas", numbers(raw.deltas_us()));
+                let times = numbers(raw.samples(), raw.timestamps_us());
+                set(c"raw_sample_timestamps", times);
+                let deltas = numbers(raw.samples(), raw.deltas_us());
+                set(c"raw_timestamp_deltas", deltas);
             }
             if mode.is_timed() {
                 extras::add(hash, finished, names);
@@ -208,50 +212,31 @@ unsafe fn frame(
     }
 }
 
-/// `raw` and `raw_lines`: for each run `n, root, …, leaf, weight`.
-unsafe fn raw_arrays(profile: &Profile, raw: &Raw, stack: &mut Vec<(u32, i32)>) -> (VALUE, VALUE) {
-    // SAFETY: two Arrays on this stack, filled with Integers.
+/// `raw` and `raw_lines`, of that many words each: for each run `n, root, …, leaf, weight`.
+unsafe fn raw_arrays(
+    profile: &Profile,
+    raw: &Raw,
+    words: u64,
+    stack: &mut Vec<StackFrame>,
+) -> (VALUE, VALUE) {
+    // SAFETY: two lists on this stack, filled with Integers.
     unsafe {
-        let stacks = rb_sys::rb_ary_new();
-        let lines = rb_sys::rb_ary_new();
+        let mut stacks = List::with_room(words);
+        let mut lines = List::with_room(words);
         for run in raw.runs() {
             raw.stack(run.node, stack);
-            let depth = integer(stack.len() as u64);
-            let weight = integer(run.weight);
-            push(stacks, depth);
-            push(lines, depth);
+            let depth = stack.len() as i64;
+            let weight = i64::try_from(run.weight).unwrap_or(i64::MAX);
+            stacks.push_integer(depth);
+            lines.push_integer(depth);
             for &(frame, line) in stack.iter() {
-                push(stacks, integer(profile.frames[frame as usize].frame));
-                push(lines, rb_sys::rb_ll2inum(i64::from(line)));
+                // An address, or a small number.
+                stacks.push_integer(profile.frames[frame as usize].frame as i64);
+                lines.push_integer(line.into());
             }
-            push(stacks, weight);
-            push(lines, weight);
+            stacks.push_integer(weight);
+            lines.push_integer(weight);
         }
-        (stacks, lines)
-    }
-}
-
-unsafe fn push(array: VALUE, value: VALUE) {
-    // SAFETY: an Array and a VALUE.
-    unsafe { rb_sys::rb_ary_push(array, value) };
-}
-
-/// An Array of Integers.
-unsafe fn numbers(values: impl Iterator<Item = u64>) -> VALUE {
-    // SAFETY: an Array on this stack. The batch holds Fixnums (µs since boot), which need no marking.
-    unsafe {
-        let array = rb_sys::rb_ary_new();
-        let mut batch = [NIL; BATCH];
-        let mut len = 0;
-        for value in values {
-            batch[len] = integer(value);
-            len += 1;
-            if len == BATCH {
-                rb_sys::rb_ary_cat(array, batch.as_ptr(), BATCH as c_long);
-                len = 0;
-            }
-        }
-        rb_sys::rb_ary_cat(array, batch.as_ptr(), len as c_long);
-        array
+        (stacks.finish(), lines.finish())
     }
 }

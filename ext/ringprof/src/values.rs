@@ -38,9 +38,21 @@ pub fn symbol(name: &CStr) -> VALUE {
 }
 
 /// An Integer. May raise when memory is out: only inside [`protect`].
+#[inline]
 pub fn integer(number: u64) -> VALUE {
+    let small = i64::try_from(number).ok().and_then(fixnum);
     // SAFETY: no preconditions.
-    unsafe { rb_sys::rb_ull2inum(number) }
+    small.unwrap_or_else(|| unsafe { rb_sys::rb_ull2inum(number) })
+}
+
+/// An Integer that is no object: the number times two, and the lowest bit set (`RUBY_FIXNUM_FLAG`,
+/// `ruby/internal/special_consts.h`). `None` for one that has 64 bits.
+#[inline]
+pub const fn fixnum(number: i64) -> Option<VALUE> {
+    match number.checked_mul(2) {
+        Some(doubled) => Some(doubled as VALUE | 1),
+        None => None,
+    }
 }
 
 /// A String of UTF-8. May raise when memory is out: only inside [`protect`].
