@@ -9,18 +9,22 @@ $LOAD_PATH.unshift(File.expand_path("../test", __dir__))
 
 require "optparse"
 require "support/serving"
+require_relative "support/sheet"
 
 # The measure, and its table.
 class PumaBench
   ROOT = File.expand_path("..", __dir__)
-  # Interval in µs by contender.
-  CONTENDERS = { "none" => nil, "1 ms" => 1000, "100 µs" => 100 }.freeze
+  # Interval in µs by contender. The same without a profiler twice: what differs there is the machine's. Ticks alone: the same
+  # signals, with a handler that returns at once.
+  CONTENDERS = { "none" => nil, "none again" => nil, "1 ms" => 1000, "ticks alone, 100 µs" => 100, "100 µs" => 100 }.freeze
+  TICKS_ALONE = "ticks alone, 100 µs"
   QUANTILES = Serving::Load::QUANTILES
 
   # What one round said. `off` is the largest part by which a thread's weights differ from its life.
   Round = Struct.new(:rate, :latency, :failed, :off, :cost, keyword_init: true)
 
-  def initialize(seconds:, rounds:, connections:)
+  def initialize(seconds:, rounds:, connections:, json: nil)
+    @json = json
     @seconds = seconds
     @rounds = rounds
     @connections = connections
@@ -35,7 +39,8 @@ class PumaBench
     @rounds.times do |number|
       CONTENDERS.keys.rotate(number).each { |name| rounds[name] << round(name, @seconds) }
     end
-    puts "", table(rounds), "", "load at the end #{load}"
+    puts "", table(rounds), "", *sheet(rounds).table, "", "load at the end #{load}"
+    sheet(rounds).write(@json) if @json
   ensure
     @database&.stop
   end
@@ -54,11 +59,14 @@ class PumaBench
   def round(name, seconds)
     interval = CONTENDERS.fetch(name)
     profile = interval && { mode: :wall, interval: interval }
-    server = Serving::Server.new(database: @database, includes: ["#{ROOT}/lib"], profile: profile).start
+    empty = name == TICKS_ALONE
+    includes = empty ? ["#{ROOT}/build/testing", "#{ROOT}/lib"] : ["#{ROOT}/lib"]
+    server = Serving::Server.new(database: @database, includes: includes, profile: profile,
+                                 prelude: empty ? "RingProf::Testing.empty_handler = true" : "").start
     loaded = Serving::Load.new(server.url, connections: @connections, seconds: seconds).run
     server.stop(:TERM)
     Round.new(rate: loaded.requests / loaded.seconds, latency: loaded.latency, failed: loaded.failed,
-              off: interval && off(server, interval), cost: interval && cost(server))
+              off: interval && !empty ? off(server, interval) : nil, cost: interval && cost(server))
   ensure
     server&.close
   end
@@ -74,6 +82,22 @@ class PumaBench
   # Part of a core that the profiler of one worker took, by its own account.
   def cost(server)
     server.ever.map { |pid| server.stats(pid).then { |stats| stats[:cost_ns].fdiv(stats[:elapsed_ns]) } }.max
+  end
+
+  def sheet(rounds)
+    sheet = Sheet.new("puma, #{@connections} clients")
+    again = ratio(rounds, "none again", "none", 99)
+    sheet.add("p99 without a profiler ÷ the same again", again)
+    sheet.add("p99 at 1 ms ÷ without", ratio(rounds, "1 ms", "none", 99), "", most: 1.1)
+    sheet.add("p99 at 100 µs ÷ without", ratio(rounds, "100 µs", "none", 99))
+    sheet.add("p99.9 at 100 µs ÷ ticks alone", ratio(rounds, "100 µs", TICKS_ALONE, 99.9), "", most: 1.2)
+    sheet.add("requests failed", rounds.values.flatten.sum(&:failed), "", most: 0)
+    sheet.add("largest error of a thread's time", 100 * rounds.values.flatten.filter_map(&:off).max, "%", most: 2)
+  end
+
+  # Median of the rounds, each against the one that was run next to it.
+  def ratio(rounds, one, other, quantile)
+    median(rounds.fetch(one).zip(rounds.fetch(other)).map { |round, base| round.latency[quantile] / base.latency[quantile] })
   end
 
   def table(rounds)
@@ -113,6 +137,7 @@ OptionParser.new do |parser|
   parser.on("--seconds N", Integer, "of load in a round (#{options[:seconds]})")
   parser.on("--rounds N", Integer, "of each contender (#{options[:rounds]})")
   parser.on("--connections N", Integer, "clients at a time (#{options[:connections]})")
+  parser.on("--json FILE", "adds the measures to this file")
 end.parse!(into: options)
 missing = Serving.missing
 abort "bench/puma.rb: #{missing.join("; ")} (bin/setup test installs it)" unless missing.empty?

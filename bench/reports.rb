@@ -11,6 +11,7 @@ require "optparse"
 require "tempfile"
 require "ringprof/profile"
 require "ringprof/report"
+require_relative "support/sheet"
 
 # A profile of the size that is asked for, written as a dump.
 class BigProfile
@@ -88,6 +89,7 @@ end
 class ReportsBench
   def initialize(path)
     @path = path
+    @sheet = Sheet.new("reports")
   end
 
   def run
@@ -98,7 +100,12 @@ class ReportsBench
     puts "format                    CPU seconds   peak MB   of held"
     $stdout.flush
     # Each from the same start: what one leaves behind is not the next one's.
-    RingProf::Report.formats.each_value { |format| Process.wait(fork { measure(format, profile, held) }) }
+    RingProf::Report.formats.each_value do |format|
+      seconds, peak = measured { measure(format, profile, held) }
+      @sheet.add("#{format.name}: CPU seconds", seconds, "s", **(format.name == "text" ? { most: 3 } : {}))
+      @sheet.add("#{format.name}: peak ÷ what is held", peak, "", most: 1.5)
+    end
+    @sheet
   end
 
   private
@@ -107,6 +114,17 @@ class ReportsBench
     Memory.forget_peak
     seconds, = timed { File.open(File::NULL, "w") { |io| format.new(profile).write(io) } }
     puts format("%-28s %8.2f  %8d  %8.2f", format.name, seconds, Memory.peak, Memory.peak.fdiv(held))
+    $stdout.flush
+    [seconds, Memory.peak.fdiv(held)]
+  end
+
+  # What the block comes to in a process of its own.
+  def measured
+    reader, writer = IO.pipe
+    pid = fork { writer.write(Marshal.dump(yield)) }
+    writer.close
+    Process.wait(pid)
+    Marshal.load(reader.read)
   end
 
   def timed
@@ -117,13 +135,17 @@ class ReportsBench
 end
 
 if $PROGRAM_NAME == __FILE__
+  json = nil
   size = { samples: 6_000_000, runs: 200_000, depth: 30, frames: 4000 }
   OptionParser.new do |parser|
     size.each_key { |name| parser.on("--#{name} N", Integer) { |number| size[name] = number } }
+    parser.on("--json FILE", "adds the measures to this file") { |path| json = path }
   end.parse!
   Tempfile.create("ringprof-bench") do |file|
     # In a process of its own, whose memory is not counted.
     Process.wait(fork { BigProfile.new(**size).dump(file.binmode) })
-    ReportsBench.new(file.path).run
+    sheet = ReportsBench.new(file.path).run
+    puts "", *sheet.table
+    sheet.write(json) if json
   end
 end

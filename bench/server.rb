@@ -3,10 +3,11 @@
 # What staying on costs in a threaded server, and whether states are told true: four short programs, each beside itself
 # without the profiler where that is the measure. Wants a machine that is otherwise idle.
 #
-#     ruby -I lib bench/server.rb [states] [idle] [switches] [budget]
+#     ruby -I lib bench/server.rb [states] [idle] [switches] [budget] [--json FILE]
 
 require "rbconfig"
 require "ringprof"
+require_relative "support/sheet"
 
 # Each measure is a method that prints its lines.
 module Server
@@ -18,9 +19,17 @@ module Server
 
   module_function
 
-  def main(names)
-    puts "#{RUBY_DESCRIPTION}, load #{File.read("/proc/loadavg").split.first}"
+  def main(names, json)
+    @sheet = Sheet.new("server")
+    puts Sheet.introduction
     (names.empty? ? MEASURES : names).each { |name| public_send(name) }
+    puts "", *@sheet.table
+    @sheet.write(json) if json
+  end
+
+  # From Ruby 3.2 on, which tells when threads give the GVL up.
+  def told
+    RUBY_VERSION >= "3.3"
   end
 
   # One thread that sleeps 1 s, waits 0.5 s for the GVL and burns 0.5 s, all threads, wall, 1 ms.
@@ -28,6 +37,10 @@ module Server
     results = RingProf.run(mode: :wall, interval: 1000, threads: :all) { sleep_wait_and_burn }
     counts = results[:threads].find { |thread| thread[:name] == "subject" }[:states]
     sum = counts.values.sum
+    { running: 25, waiting: 25, blocked: 50 }.each do |state, percent|
+      bounds = told ? { least: percent - 2, most: percent + 2 } : {}
+      @sheet.add("sleeps 1 s, waits 0.5 s, runs 0.5 s: #{state}", 100.0 * counts[state] / sum, "%", **bounds)
+    end
     puts "states: #{counts.map { |state, count| format("%s %.1f %%", state, 100.0 * count / sum) }.join(", ")} of #{sum} ms"
   end
 
@@ -55,6 +68,7 @@ module Server
     RingProf.stop
     RingProf.results
     sleepers.each(&:kill)
+    @sheet.add("100 threads asleep at 1 ms, of a core", 100 * (profiled - plain), "%", **(told ? { most: 1 } : {}))
     puts format("idle: %.3f %% of a core, %.3f %% without", 100 * profiled, 100 * plain)
   end
 
@@ -79,7 +93,11 @@ module Server
         RingProf.results
       end
       low = ->(times) { times.sort[times.size / 4] }
-      puts format("switches: %.0f a second, %.3f times the time without", 2 * EXCHANGES / low[plain], low[profiled] / low[plain])
+      rate = 2 * EXCHANGES / low[plain]
+      ratio = low[profiled] / low[plain]
+      bounds = work.positive? && told ? { most: 1.05 } : {}
+      @sheet.add("#{rate.round(-3)} switches a second at 1 ms ÷ without", ratio, "", **bounds)
+      puts format("switches: %.0f a second, %.3f times the time without", rate, ratio)
     end
   end
 
@@ -116,6 +134,8 @@ module Server
     stats = RingProf.stats
     results = RingProf.results
     weight = (results[:samples] + results[:missed_samples]) * 20_000.0 / stats[:elapsed_ns]
+    @sheet.add("max_overhead 0.02 at 20 µs, depth 200, settles at", 100 * share, "%", least: 1.5, most: 2.5)
+    @sheet.add("weights × interval ÷ elapsed meanwhile", weight, "", least: 0.99, most: 1.01)
     puts format("budget: %.2f %% in the second second, interval %d µs, weight %.4f of elapsed",
                 100 * share, stats[:intervals].last[:interval_ns] / 1000, weight)
   end
@@ -139,6 +159,7 @@ module Server
   end
 end
 
+json = ARGV.include?("--json") ? ARGV.slice!(ARGV.index("--json"), 2).last : nil
 unknown = ARGV - Server::MEASURES
 abort "no such measure: #{unknown.join(" ")} (#{Server::MEASURES.join(", ")})" unless unknown.empty?
-Server.main(ARGV)
+Server.main(ARGV, json)
