@@ -383,7 +383,12 @@ impl Session {
     /// The tables for a start: those that wait to be read, or new ones.
     fn begin_tables(&mut self, config: Config) {
         if self.begins_anew() {
-            self.tables = Tables::new(Options {
+            let make = if config.mode.is_timed() {
+                Tables::with_room
+            } else {
+                Tables::new
+            };
+            self.tables = make(Options {
                 raw: config.raw,
                 both_clocks: config.mode == Mode::CpuAndWall,
                 monotone_deltas: config.mode == Mode::Custom,

@@ -83,6 +83,14 @@ impl Tree {
         }
     }
 
+    /// Memory for so many nodes at once, where there is that much: a table that doubles takes as long as it is large, under
+    /// the GVL. What is not touched is not resident.
+    pub(super) fn make_room_ahead(&mut self, nodes: usize) {
+        // Without it the tree grows as it needs to.
+        let _ = memory::reserve(&mut self.nodes, nodes);
+        let _ = self.children.try_reserve(nodes, |_| 0);
+    }
+
     /// The place of a stack whose root side is the first `kept` frames of the last one, and whose leaf side is given leaf
     /// first (I15); missing nodes and their frames are added, where that takes no more than `room` bytes more. A whole stack keeps
     /// none.

@@ -20,13 +20,11 @@ module Serving
     attr_reader :includes, :directory, :pid
 
     # @param profile [Hash, nil] the options of RingProf.start; without a profiler when nil
-    # @param prelude [String] what is run between loading RingProf and starting it
     # @param preload [Boolean] whether the application is loaded before the workers are forked
-    def initialize(database:, includes:, profile: nil, prelude: "", preload: true, workers: 2, threads: 5)
+    def initialize(database:, includes:, profile: nil, preload: true, workers: 2, threads: 5)
       @database = database
       @includes = includes
       @profile = profile
-      @prelude = prelude
       @preload = preload
       @workers = workers
       @threads = threads
@@ -136,7 +134,6 @@ module Serving
 
       <<~RUBY
         require "ringprof"
-        #{@prelude}
         RingProf.restart_after_fork = true
         RingProf.start(**#{@profile.inspect}, threads: :all, out: "profile.dump")
       RUBY
